@@ -1,0 +1,1 @@
+"""Verification and import: rates against a bare scan."""

@@ -1,0 +1,329 @@
+"""The appender turns requests into rows and gets them into the log, whatever other processes do meanwhile.
+
+Rules of this module
+- A head is a guess, proven by the insert at `seq + 1`. When another process got in between, heads are read again;
+  from the second try on under the run's lock.
+- A refusal never rests on an outdated guess: the head is read again before it counts.
+- One caller's refusal, conflict or error never fails its neighbours; it becomes that request's `error`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from refold_store import jsontext
+from refold_store.backend import Backend, Frame, HeadMoved
+from refold_store.errors import Damaged, Refused, RequestReused, SchemaChanged
+from refold_store.events import RUN_OPENED, SCHEMA_DECLARED, Draft, Row
+from refold_store.heads import CONTENDED_COMMITS, VALUE_MAX, Heads, RunHead, fold_from_frame
+from refold_store.plan import FRAME_MIN, Change, plan_unit, refusal
+from refold_store.requests import Request, Unit, Written
+from refold_store.schema import Schema
+from refold_store.sealer import Sealer
+
+TRIES_MAX = 1000
+"""Rounds of one commit against other processes; each of them stored something, so it ends long before."""
+
+Changes = list[tuple[RunHead, Change]]
+
+
+class Appender:
+    """Commits batches of requests. Used under the committer's lock."""
+
+    def __init__(
+        self, backend: Backend, heads: Heads, sealer: Sealer, note: Callable[[RunHead, Schema, Draft], None]
+    ) -> None:
+        self.backend = backend
+        self.heads = heads
+        self.sealer = sealer
+        self._note = note
+        self._stored_schemas: set[str] = set()
+
+    def commit(self, requests: Sequence[Request], *, durable: bool) -> None:
+        """Give every request its results or its error."""
+        todo = list(requests)
+        for _try in range(TRIES_MAX):
+            again: list[Request] = []
+            for group, exclusive in _groups(todo):
+                again += self._safely(group, durable=durable, exclusive=exclusive)
+            if not again:
+                return
+            todo = again
+        for request in todo:
+            request.error = Damaged("a commit lost every round against other writers; run `refold verify`")
+
+    def _safely(self, group: list[Request], *, durable: bool, exclusive: bool) -> list[Request]:
+        try:
+            for request in group:
+                self._make_ready(request)
+            return self._attempt(group, durable=durable, exclusive=exclusive)
+        except BaseException as error:
+            for request in group:
+                request.error = error
+            if not isinstance(error, Exception):
+                raise
+            return []
+
+    def _make_ready(self, request: Request) -> None:
+        """Names, run and schema get their rows before the commit, so that a rollback cannot take them back."""
+        head, ids = request.head, self.backend.ids
+        for item in request.items:
+            if isinstance(item, Unit):
+                for op in item.ops:
+                    if op.name not in ids or op.writer not in ids or op.key.owner not in ids:
+                        self.backend.intern(_names_of(request))
+            elif not _known(item, ids):
+                self.backend.intern(_names_of(request))
+        for draft in request.carried:
+            if not _known(draft, ids):
+                self.backend.intern(_names_of(request))
+        if not head.loaded:
+            self.heads.load(head)
+        if request.opener is not None and not head.seq:
+            self.backend.intern(_names_of(request))
+            if head.id is None:
+                opened_at = self.sealer.now(request.clock)
+                head.id = self.backend.create_run(head.tenant, head.scope, head.name, opened_at)
+        schema = request.schema
+        if schema.fingerprint != head.fingerprint and schema.fingerprint not in self._stored_schemas:
+            self.backend.put_schema(schema.fingerprint, schema.declaration_text)
+            self._stored_schemas.add(schema.fingerprint)
+
+    def _attempt(self, requests: list[Request], *, durable: bool, exclusive: bool) -> list[Request]:
+        """One transaction. Returns the requests that must be tried again."""
+        heads = [requests[0].head] if len(requests) == 1 else list({id(r.head): r.head for r in requests}.values())
+        rows: list[Row] = []
+        changes: Changes = []
+        later: list[Request] = []
+        stored = False
+        try:
+            if exclusive:
+                with self.backend.exclusive([head.id for head in heads if head.id is not None]):
+                    for head in heads:
+                        self.heads.load(head)
+                    later = self._build(requests, rows, changes)
+                    if rows:
+                        self.backend.append(rows, durable=durable)
+            else:
+                later = self._build(requests, rows, changes)
+                if rows:
+                    self.backend.append(rows, durable=durable)
+            stored = True
+        except HeadMoved:
+            for head in heads:
+                head.contended = CONTENDED_COMMITS
+            return requests
+        finally:
+            for head in heads:
+                head.fresh = False
+                if not stored:
+                    head.forget()
+                elif head.contended:
+                    head.contended -= 1
+        for request in requests:
+            if request not in later:
+                request.carried = []
+        for head, change in changes:
+            if change.update_bytes:
+                self._add_frame(head, change)
+        return later
+
+    def _build(self, requests: list[Request], rows: list[Row], changes: Changes) -> list[Request]:
+        later: list[Request] = []
+        seen: set[tuple[int, str]] = set()
+        for request in requests:
+            if _repeats(request, seen):
+                later.append(request)
+            else:
+                self._apply(request, rows, changes)
+        return later
+
+    def _apply(self, request: Request, rows: list[Row], changes: Changes) -> None:
+        """Turn one request into rows on its run's head; a refusal becomes its error."""
+        head, seal = request.head, self.sealer.seal
+        request.error, request.results = None, []
+        if not head.loaded:
+            self.heads.load(head)
+        now = self.sealer.now(request.clock)
+        if not head.seq:
+            if request.opener is None:
+                return
+            self._open(request, request.opener, now, rows)
+        for draft in request.carried:
+            seal(head, draft, None, now, rows)
+        for item in request.items:
+            if isinstance(item, Draft):
+                seal(head, item, None, now, rows)
+            elif not self._unit(request, item, now, rows, changes):
+                return
+
+    def _open(self, request: Request, opener: str, now: int, rows: list[Row]) -> None:
+        head = request.head
+        self.sealer.seal(head, Draft(RUN_OPENED, opener, body=b"{}", clock=request.clock), None, now, rows)
+        self._declare(request, opener, now, rows)
+        for draft in request.opening:
+            self.sealer.seal(head, draft, None, now, rows)
+
+    def _declare(self, request: Request, actor: str, now: int, rows: list[Row]) -> None:
+        head, fingerprint = request.head, request.schema.fingerprint
+        draft = Draft(SCHEMA_DECLARED, actor, body=jsontext.encode({"fingerprint": fingerprint}), clock=request.clock)
+        self.sealer.seal(head, draft, None, now, rows)
+        head.schemas.append((head.seq, fingerprint))
+
+    # --- one write or transaction ------------------------------------------------------------
+
+    def _unit(self, request: Request, unit: Unit, now: int, rows: list[Row], changes: Changes) -> bool:
+        """Plan and seal one unit. False if it was refused and the request ends with it."""
+        head = request.head
+        try:
+            planned = self._planned(request, unit, now, rows)
+        except Refused as error:
+            if not head.fresh and not any(row[0] == head.id for row in rows):
+                self.heads.load(head)
+                return self._unit(request, unit, now, rows, changes)
+            return self._refused(request, unit, error, now, rows)
+        except Exception as error:
+            request.error = error
+            return False
+        if isinstance(planned[0], Written):
+            request.results.append(planned)  # type: ignore[arg-type]  # one list holds one kind
+            return True
+        txn = head.seq + 1 if unit.whole else None
+        done = []
+        for change in planned:
+            assert isinstance(change, Change)
+            self.sealer.seal(head, change.draft, txn, now, rows)
+            _advance(change, head.seq, request.schema)
+            changes.append((head, change))
+            done.append(Written(change.op.name, change.at.version, head.seq, head.name))
+        request.results.append(done)
+        return True
+
+    def _planned(self, request: Request, unit: Unit, now: int, rows: list[Row]) -> Sequence[Change] | list[Written]:
+        head, schema = request.head, request.schema
+        if unit.request_id is not None and (earlier := self._earlier(head, unit)) is not None:
+            return earlier
+        if head.fingerprint != schema.fingerprint:
+            self._move_schema(request, unit, now, rows)
+        return plan_unit(self.heads, head, schema, unit)
+
+    def _move_schema(self, request: Request, unit: Unit, now: int, rows: list[Row]) -> None:
+        head, fingerprint = request.head, request.schema.fingerprint
+        op = unit.ops[0]
+        if any(fingerprint == left for _seq, left in head.schemas):
+            assert head.fingerprint is not None
+            raise SchemaChanged(
+                run=head.name, held=fingerprint, in_force=head.fingerprint, key=op.name, writer=op.writer
+            )
+        self._declare(request, op.writer, now, rows)
+
+    def _earlier(self, head: RunHead, unit: Unit) -> list[Written] | None:
+        """What an accepted request of this id made, or None if the id is new."""
+        if head.id is None:
+            return None
+        sql = self.backend.sql
+        found = self.backend.writer_query(sql.request, (head.id, unit.request_id))
+        if not found:
+            return None
+        first = Row(*found[0])
+        if jsontext.decode((first.refs or "{}").encode()).get("request") != unit.payload:
+            op = unit.ops[0]
+            raise RequestReused(request_id=unit.request_id or "", seq=first.seq, key=op.name, writer=op.writer)
+        last = first.seq
+        if first.txn is not None:
+            last = self.backend.writer_query(sql.txn_end, (head.id, first.txn, head.seq))[0][0]
+        return [
+            Written(self.backend.text_of(row.key, writer=True) or "", row.version or 0, row.seq, head.name)
+            for row in (Row(*row) for row in self.backend.writer_query(sql.events, (head.id, first.seq - 1, last)))
+        ]
+
+    def _refused(self, request: Request, unit: Unit, error: Refused, now: int, rows: list[Row]) -> bool:
+        op = next((op for op in unit.ops if op.name == error.key), unit.ops[0])
+        update = op.prepared.text if op.prepared is not None else None
+        draft = refusal(error, writer=op.writer, key=op.name, owner=op.key.owner, update=update, unit=unit)
+        if request.record_refusals:
+            self.sealer.seal(request.head, draft, None, now, rows)
+            request.results.append([])
+            return True
+        request.error = error
+        self._note(request.head, request.schema, draft)
+        return False
+
+    # --- keyframes ---------------------------------------------------------------------------
+
+    def _add_frame(self, head: RunHead, change: Change) -> None:
+        """Write a keyframe if the key's updates now outweigh its last one."""
+        at, name = change.at, change.op.name
+        if at.since_bytes <= max(at.frame_bytes, FRAME_MIN):
+            return
+        assert head.id is not None
+        key_id = self.backend.ids[name]
+        value = fold_from_frame(self.backend, head.id, key_id, change.op.key, at.seq, writer=True)
+        text = jsontext.encode(value)
+        self.backend.put_frame(head.id, key_id, Frame(at.seq, at.version, text))
+        at.frame_bytes, at.since_bytes = len(text), 0
+
+
+def _advance(change: Change, seq: int, schema: Schema) -> None:
+    """Move the key's head to the draft that was just sealed."""
+    at, op = change.at, change.op
+    at.version += 1
+    at.seq = seq
+    at.absent = op.prepared is None
+    at.writer = op.writer
+    if change.update_bytes:
+        at.since_bytes += change.update_bytes
+    elif at.since_bytes > 0:
+        at.frame_bytes, at.since_bytes = 0, -1
+    text = change.text
+    if text is not None and (len(text) > VALUE_MAX or (op.key.reducer.name == "last" and not schema.invariants)):
+        text = None
+    at.text = text
+
+
+def _groups(requests: list[Request]) -> list[tuple[list[Request], bool]]:
+    """Calm runs together; a contended run, and a request of many items, in a transaction of its own."""
+    if len(requests) == 1:
+        return [(requests, requests[0].head.contended > 0)]
+    calm: list[Request] = []
+    alone: list[tuple[list[Request], bool]] = []
+    contended: dict[int, list[Request]] = {}
+    for request in requests:
+        if request.head.contended:
+            contended.setdefault(id(request.head), []).append(request)
+        elif len(request.items) > 1:
+            alone.append(([request], False))
+        else:
+            calm.append(request)
+    calm.sort(key=lambda request: (request.head.id or 0))
+    return ([(calm, False)] if calm else []) + alone + [(group, True) for group in contended.values()]
+
+
+def _repeats(request: Request, seen: set[tuple[int, str]]) -> bool:
+    """Whether a request id of this request is already in the transaction being built."""
+    for item in request.items:
+        if isinstance(item, Unit) and item.request_id is not None:
+            mark = (id(request.head), item.request_id)
+            if mark in seen:
+                return True
+            seen.add(mark)
+    return False
+
+
+def _names_of(request: Request) -> list[str]:
+    names = [request.opener] if request.opener is not None else []
+    for item in (*request.items, *request.opening, *request.carried):
+        if isinstance(item, Unit):
+            for op in item.ops:
+                names += (op.writer, op.name, op.key.owner)
+        else:
+            names += (name for name in (item.actor, item.owner, item.key) if name is not None)
+    return names
+
+
+def _known(draft: Draft, ids: dict[str, int]) -> bool:
+    return (
+        (draft.actor is None or draft.actor in ids)
+        and (draft.owner is None or draft.owner in ids)
+        and (draft.key is None or draft.key in ids)
+    )

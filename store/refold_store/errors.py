@@ -1,0 +1,355 @@
+"""Every error refold raises, in one tree.
+
+RefoldError
+├── Refused                a write that was not accepted; it is on the record as `state.refused`
+│   ├── NotOwner           the writer may not write this key
+│   ├── UnknownKey         the schema declares no such key
+│   ├── InvalidValue       the update or the result does not fit the declared type
+│   │   ├── NotExact       the value cannot be stored without changing it
+│   │   └── TooLarge       the value is over the key's `max_bytes`
+│   ├── ReducerError       the reducer cannot combine this update with the previous value
+│   ├── BasisRequired      the key wants a stated reason
+│   ├── InvariantBroken    a rule across keys would no longer hold
+│   ├── Conflict           the key has moved on since the version the writer expected
+│   ├── RequestReused      the `request_id` is bound to another payload
+│   └── SchemaChanged      the run has left the schema this process holds
+├── ConfigError            a schema or configuration is wrong; names the place
+│   └── ConditionError     a condition does not parse; names the column
+├── ConditionFailed        a condition could not be evaluated
+├── NameInvalid            a tenant, run, key or agent name cannot be stored
+├── NotFound
+│   ├── NoSuchRun
+│   ├── NoSuchVersion
+│   └── NoSuchMoment
+├── TransactionInvalid     a transaction was used in a way it does not allow
+├── SchemaMismatch         the database's tables are older or newer than the code
+│   ├── StoreOlder
+│   └── StoreNewer
+├── StoreUnavailable       disk full, connection lost, locked: nothing was half written
+├── StoreClosed
+├── ReadOnlyStore
+└── Damaged                stored rows contradict each other; names the place
+
+Each carries its facts as attributes. Its message says what arrived, what was expected, and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RefoldError(Exception):
+    """Base of all errors raised by refold."""
+
+
+class Refused(RefoldError):
+    """A write that was not accepted. `code` names the reason in one word, as recorded in the log."""
+
+    code = "refused"
+
+    def __init__(self, message: str, *, key: str | None = None, writer: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+        self.writer = writer
+        self.path: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """The one-word reason recorded in the log."""
+        return self.code
+
+    @property
+    def detail(self) -> str:
+        """The message without key and writer."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        where = " ".join(
+            part
+            for part in (
+                f"key {self.key!r}" if self.key is not None else "",
+                f"writer {self.writer!r}" if self.writer is not None else "",
+            )
+            if part
+        )
+        return f"{self.args[0]} [{where}]" if where else str(self.args[0])
+
+
+class NotOwner(Refused):
+    """The writer is neither the key's owner nor a member of the owning group."""
+
+    code = "owner"
+
+    def __init__(self, *, key: str, writer: str, owner: str, members: Sequence[str] = ()) -> None:
+        self.owner = owner
+        group = f" (a group of {', '.join(map(repr, members))})" if members else ""
+        super().__init__(
+            f"{writer!r} may not write {key!r}: its owner is {owner!r}{group}; "
+            "let the owner write it, or change the owner in the schema",
+            key=key,
+            writer=writer,
+        )
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UnknownKey(Refused):
+    """The schema declares no such key."""
+
+    code = "unknown_key"
+
+    def __init__(self, *, key: str, near: Sequence[str] = (), writer: str | None = None) -> None:
+        self.near = tuple(near)
+        hint = f"did you mean {', '.join(map(repr, near))}?" if near else "declare it in the state schema"
+        super().__init__(f"unknown key {key!r}: {hint}", key=key, writer=writer)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class InvalidValue(Refused):
+    """The update, or the result of the reducer, does not fit the declared type. `path` is like `$.a[1]`."""
+
+    code = "invalid"
+
+    def __init__(self, message: str, *, path: str = "$", key: str | None = None, writer: str | None = None) -> None:
+        super().__init__(message, key=key, writer=writer)
+        self.path = path
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if self.path is None or self.path in str(self.args[0]) else f"{self.path}: {text}"
+
+
+class NotExact(InvalidValue):
+    """The value has no exact JSON form; storing it would change it."""
+
+    code = "not_exact"
+
+
+class TooLarge(InvalidValue):
+    """The value is over the key's `max_bytes` of JSON text."""
+
+    code = "too_large"
+
+    def __init__(self, *, size: int, max_bytes: int, key: str | None = None, writer: str | None = None) -> None:
+        self.size = size
+        self.max_bytes = max_bytes
+        super().__init__(
+            f"the value is {size} bytes of JSON, more than max_bytes={max_bytes}; "
+            "store a reference instead, or raise max_bytes for this key",
+            key=key,
+            writer=writer,
+        )
+
+
+class ReducerError(Refused):
+    """The reducer cannot combine this update with the previous value."""
+
+    code = "reducer"
+
+    def __init__(
+        self, message: str, *, path: str | None = None, key: str | None = None, writer: str | None = None
+    ) -> None:
+        super().__init__(message, key=key, writer=writer)
+        self.path = path
+
+
+class BasisRequired(Refused):
+    """The key was declared with `basis_required` and the write gave no basis."""
+
+    code = "basis_required"
+
+    def __init__(self, *, key: str, writer: str) -> None:
+        super().__init__("this key wants a stated reason: pass basis='...'", key=key, writer=writer)
+
+
+class InvariantBroken(Refused):
+    """A rule across keys would no longer hold after this write or transaction."""
+
+    code = "invariant"
+
+    def __init__(
+        self, *, invariant: str, expression: str, values: str, key: str | None = None, writer: str | None = None
+    ) -> None:
+        self.invariant = invariant
+        self.expression = expression
+        super().__init__(
+            f"invariant {invariant!r} would be broken: {expression} is false for {values}; "
+            "write the keys concerned together in one transaction",
+            key=key,
+            writer=writer,
+        )
+
+
+class Conflict(Refused):
+    """The key has moved on since the version the writer expected. 0 means never written."""
+
+    code = "conflict"
+
+    def __init__(self, *, key: str, writer: str, expected: int, actual: int, actual_writer: str | None) -> None:
+        self.expected = expected
+        self.actual = actual
+        self.actual_writer = actual_writer
+        by = f", written by {actual_writer!r}" if actual_writer is not None else ""
+        super().__init__(
+            f"expected version {expected} of {key!r}, but it is at version {actual}{by}; read it again and decide anew",
+            key=key,
+            writer=writer,
+        )
+
+
+class RequestReused(Refused):
+    """The `request_id` is already bound to a write or transaction with another payload."""
+
+    code = "request_reused"
+
+    def __init__(self, *, request_id: str, seq: int, key: str | None = None, writer: str | None = None) -> None:
+        self.request_id = request_id
+        self.seq = seq
+        super().__init__(
+            f"request_id {request_id!r} is bound to another payload (seq {seq}); use a fresh id for a new request",
+            key=key,
+            writer=writer,
+        )
+
+
+class SchemaChanged(Refused):
+    """The run has moved to another state schema; the one this process holds is no longer in force."""
+
+    code = "schema_changed"
+
+    def __init__(
+        self, *, run: str, held: str, in_force: str, key: str | None = None, writer: str | None = None
+    ) -> None:
+        self.run = run
+        self.held = held
+        self.in_force = in_force
+        super().__init__(
+            f"run {run!r} has left schema {held[:12]} and is now under {in_force[:12]}; "
+            "open the store with the newer schema",
+            key=key,
+            writer=writer,
+        )
+
+
+class ConfigError(RefoldError):
+    """A schema or configuration is wrong. `where` names the file, line or path."""
+
+    def __init__(self, message: str, *, where: str | None = None) -> None:
+        super().__init__(f"{where}: {message}" if where else message)
+        self.where = where
+
+
+class ConditionError(ConfigError):
+    """A condition does not parse or uses what conditions do not allow. `column` counts from 1."""
+
+    def __init__(
+        self, message: str, *, expression: str, column: int | None = None, hint: str | None = None
+    ) -> None:
+        self.expression = expression
+        self.column = column
+        self.hint = hint
+        at = f" at column {column}" if column is not None else ""
+        shown = expression if len(expression) <= 120 else expression[:117] + "..."
+        super().__init__(f"condition {shown!r}{at}: {message}" + (f" ({hint})" if hint else ""))
+
+
+class ConditionFailed(RefoldError):
+    """A condition could not be evaluated on this state. `column` counts from 1."""
+
+    def __init__(self, message: str, *, expression: str, column: int | None = None) -> None:
+        self.expression = expression
+        self.column = column
+        at = f" at column {column}" if column is not None else ""
+        super().__init__(f"condition {expression!r}{at}: {message}")
+
+
+class NameInvalid(RefoldError):
+    """A tenant, run, key or agent name that cannot be stored: NUL, lone surrogate, or over 1,024 UTF-8 bytes."""
+
+    def __init__(self, message: str, *, what: str, name: object) -> None:
+        super().__init__(message)
+        self.what = what
+        self.name = name
+
+
+class NotFound(RefoldError):
+    """What was asked for is not in the store."""
+
+
+class NoSuchRun(NotFound):
+    """The tenant has no run of this name."""
+
+    def __init__(self, *, run: str, tenant: str, near: Sequence[str] = ()) -> None:
+        self.run = run
+        self.tenant = tenant
+        self.near = tuple(near)
+        hint = f"; did you mean {', '.join(map(repr, near))}?" if near else "; `refold runs` lists them"
+        super().__init__(f"no run {run!r} in tenant {tenant!r}{hint}")
+
+
+class NoSuchVersion(NotFound):
+    """The key has no such version in this run."""
+
+    def __init__(self, *, key: str, version: int, newest: int) -> None:
+        self.key = key
+        self.version = version
+        self.newest = newest
+        super().__init__(f"key {key!r} has no version {version}; its newest is {newest}")
+
+
+class NoSuchMoment(NotFound):
+    """The text does not name a moment of this run."""
+
+    def __init__(self, message: str, *, moment: object) -> None:
+        super().__init__(message)
+        self.moment = moment
+
+
+class TransactionInvalid(RefoldError):
+    """A transaction was used in a way it does not allow."""
+
+
+class SchemaMismatch(RefoldError):
+    """The database's tables do not match the code. `command` mends it."""
+
+    def __init__(self, message: str, *, found: str | None, expected: str, command: str | None) -> None:
+        super().__init__(message)
+        self.found = found
+        self.expected = expected
+        self.command = command
+
+
+class StoreOlder(SchemaMismatch):
+    """The database's tables are missing or older than the code."""
+
+
+class StoreNewer(SchemaMismatch):
+    """The database's tables are newer than the code."""
+
+
+class StoreUnavailable(RefoldError):
+    """The database could not do it: disk full, connection lost, locked too long. Nothing was half written."""
+
+    def __init__(self, message: str, *, maybe_committed: bool = False) -> None:
+        super().__init__(message)
+        self.maybe_committed = maybe_committed
+
+
+class StoreClosed(RefoldError):
+    """The store was closed."""
+
+
+class ReadOnlyStore(RefoldError):
+    """The store was opened read-only."""
+
+
+class Damaged(RefoldError):
+    """Stored rows contradict each other; `refold verify` names every place."""
+
+    def __init__(self, message: str, *, run: str | None = None, seq: int | None = None) -> None:
+        super().__init__(message)
+        self.run = run
+        self.seq = seq

@@ -1,0 +1,185 @@
+"""What one process remembers of the newest end of each run, so that a write needs no read first.
+
+Rules of this module
+- A head is a guess until an insert at `seq + 1` succeeds: that insert proves every part of it.
+- On any doubt it is dropped and read again. Nothing here is a source of truth.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from refold_store import jsontext
+from refold_store.backend import MAX_SEQ, Backend
+from refold_store.errors import Damaged
+from refold_store.events import DELETED, SCHEMA_DECLARED, Row, genesis
+from refold_store.fold import ABSENT, fold_updates, value_text
+from refold_store.keys import Key
+from refold_store.schema import Schema
+
+RUNS_MAX = 1024
+"""Run heads one process remembers."""
+KEYS_MAX = 20_000
+"""Key heads remembered of one run."""
+VALUE_MAX = 65_536
+"""Largest value text, in bytes, remembered for a reducer that needs the previous value."""
+CONTENDED_COMMITS = 32
+"""How many commits stay on the lock path after another process got in between."""
+
+
+@dataclass(slots=True)
+class KeyHead:
+    """The newest version of one key."""
+
+    version: int = 0
+    seq: int = 0
+    absent: bool = True
+    writer: str | None = None
+    text: bytes | None = None
+    """The value text, if it is known and small."""
+    frame_bytes: int = 0
+    since_bytes: int = -1
+    """Bytes of updates since the last keyframe; -1: not counted yet."""
+
+
+@dataclass(slots=True)
+class RunHead:
+    """The newest end of one run. `id` is None while the run is not in the store."""
+
+    tenant: str
+    name: str
+    scope: int = 0
+    id: int | None = None
+    loaded: bool = False
+    fresh: bool = False
+    """Read from the database during this very commit."""
+    contended: int = 0
+    seq: int = 0
+    digest: bytes = b""
+    recorded_at: int = 0
+    schemas: list[tuple[int, str]] = field(default_factory=list)
+    """(seq, fingerprint) of each schema.declared, oldest first."""
+    keys: dict[str, KeyHead] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Drop what may be outdated; the next use reads it again."""
+        self.loaded = self.fresh = False
+        self.keys.clear()
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The schema in force, or None before the first."""
+        return self.schemas[-1][1] if self.schemas else None
+
+    @property
+    def schema_seq(self) -> int:
+        """Where the schema in force was declared."""
+        return self.schemas[-1][0] if self.schemas else 0
+
+
+class Heads:
+    """The run heads of one store. Used under the committer's lock, except `get`."""
+
+    def __init__(self, backend: Backend, schema_of: Callable[[str], Schema]) -> None:
+        self.backend = backend
+        self.schema_of = schema_of
+        self._runs: OrderedDict[tuple[str, int, str], RunHead] = OrderedDict()
+
+    def get(self, tenant: str, scope: int, name: str) -> RunHead:
+        """The head of a run, made (unloaded) if it is not remembered."""
+        found = self._runs.get((tenant, scope, name))
+        if found is None:
+            found = self._runs.setdefault((tenant, scope, name), RunHead(tenant, name, scope))
+            while len(self._runs) > RUNS_MAX:
+                self._runs.popitem(last=False)
+        return found
+
+    def all(self) -> list[RunHead]:
+        """Every head this process remembers."""
+        return list(self._runs.values())
+
+    def load(self, head: RunHead) -> None:
+        """Read the newest end of a run on the writer connection."""
+        backend = self.backend
+        head.keys.clear()
+        head.seq, head.digest, head.recorded_at = 0, genesis(head.tenant, head.name, head.scope), 0
+        head.schemas = []
+        if head.id is None:
+            rows = backend.writer_query(backend.sql.find_run, (head.tenant, head.scope, head.name))
+            head.id = rows[0][0] if rows else None
+        if head.id is not None and (found := backend.head(head.id, writer=True)) is not None:
+            head.seq, head.digest, head.recorded_at = found
+            head.schemas = declared_schemas(backend, head.id, writer=True)
+        head.loaded = head.fresh = True
+
+    def key(self, head: RunHead, name: str) -> KeyHead:
+        """The newest version of a key as of the run's head."""
+        found = head.keys.get(name)
+        if found is not None:
+            return found
+        found = KeyHead()
+        if head.id is not None and head.seq:
+            self.backend.intern((name,))
+            row = self.backend.newest(head.id, self.backend.ids[name], head.seq, writer=True)
+            if row is not None:
+                found.version, found.seq, found.absent = row.version, row.seq, row.kind == DELETED
+                found.writer = self.backend.text_of(row.actor, writer=True)
+        if len(head.keys) >= KEYS_MAX:
+            head.keys.clear()
+        head.keys[name] = found
+        return found
+
+    def text(self, head: RunHead, name: str, key: Key) -> bytes | None:
+        """The value text of a key at the run's head, or None if it is absent."""
+        at = self.key(head, name)
+        if at.absent:
+            return None
+        if at.text is None:
+            text = self._read_text(head, at, name, key)
+            if len(text) > VALUE_MAX:
+                return text
+            at.text = text
+        return at.text
+
+    def _read_text(self, head: RunHead, at: KeyHead, name: str, key: Key) -> bytes:
+        assert head.id is not None
+        key_id = self.backend.ids[name]
+        row = self.backend.newest(head.id, key_id, at.seq, writer=True)
+        if row is None or row.body is None:
+            raise Damaged(f"version {at.version} of {name!r} has no body", run=head.name, seq=at.seq)
+        if b'"value":' in row.body and "value" in jsontext.decode(row.body):
+            return value_text(row.body)
+        in_force = [print_ for seq, print_ in head.schemas if seq <= at.seq]
+        if in_force and in_force[-1] != head.fingerprint:
+            key = self.schema_of(in_force[-1]).key(name)
+        return jsontext.encode(fold_from_frame(self.backend, head.id, key_id, key, at.seq, writer=True))
+
+    def count_updates(self, head: RunHead, name: str, at: KeyHead) -> None:
+        """Fill in how many bytes of updates lie behind the last keyframe."""
+        at.frame_bytes, at.since_bytes = 0, 0
+        if head.id is not None and at.version:
+            key_id = self.backend.ids[name]
+            frame = self.backend.frame(head.id, key_id, at.seq, writer=True)
+            at.frame_bytes = len(frame.body) if frame else 0
+            rows = self.backend.writer_query(
+                self.backend.sql.sizes, (head.id, key_id, frame.seq if frame else 0)
+            )
+            at.since_bytes = int(rows[0][0])
+
+
+def declared_schemas(backend: Backend, run: int, *, writer: bool = False) -> list[tuple[int, str]]:
+    """(seq, fingerprint) of each schema.declared of a run, oldest first."""
+    rows = (backend.writer_query if writer else backend.query)(backend.sql.by_kind, (run, SCHEMA_DECLARED))
+    return [(row.seq, jsontext.decode(row.body)["fingerprint"]) for row in (Row(*row) for row in rows) if row.body]
+
+
+def fold_from_frame(
+    backend: Backend, run: int, key_id: int, key: Key, upto: int = MAX_SEQ, *, writer: bool = False
+) -> object:
+    """The JSON value of an update-storing key at a seq: the newest keyframe and the updates since."""
+    frame = backend.frame(run, key_id, upto, writer=writer)
+    start = ABSENT if frame is None else jsontext.decode(frame.body)
+    rows = backend.since(run, key_id, frame.seq if frame else 0, upto, writer=writer)
+    return fold_updates(key, start, rows)

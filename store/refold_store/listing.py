@@ -1,0 +1,87 @@
+"""Listing what a store holds: events with their names, runs, a live tail."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from refold_store import jsontext
+from refold_store.backend import RunRow
+from refold_store.errors import NoSuchRun
+from refold_store.events import KINDS, Event, Row
+from refold_store.reads import RunInfo, as_time
+
+if TYPE_CHECKING:
+    from refold_store.run import Run
+    from refold_store.store import Store
+
+NEAR_MAX = 500
+"""Run names compared for "did you mean"."""
+SCOPE_NAMES = ("run", "tenant", "global")
+
+
+def event_of(run: Run, row: Row) -> Event:
+    """A stored row with its names as text and its body decoded."""
+    text_of = run._backend.text_of
+    return Event(
+        run.tenant,
+        run.name,
+        row.seq,
+        KINDS[row.kind],
+        text_of(row.actor),
+        text_of(row.owner),
+        row.txn,
+        row.turn,
+        text_of(row.key),
+        row.version,
+        row.seen_seq,
+        row.recorded_at,
+        row.clock,
+        row.request_id,
+        {} if row.refs is None else jsontext.decode(row.refs.encode()),
+        row.body,
+        row.digest,
+        row.commitment is not None,
+        row.trace_id,
+        row.span_id,
+        row.trace_flags,
+        {} if row.body is None else jsontext.decode(row.body),
+    )
+
+
+def follow(run: Run, after: int, poll_s: float) -> Iterator[Event]:
+    """Events after a seq, as they come; ends never."""
+    while True:
+        for event in run.events(after=after):
+            after = event.seq
+            yield event
+        time.sleep(poll_s)
+
+
+def list_runs(store: Store, tenant: str | None, after: int, limit: int) -> list[tuple[int, RunInfo]]:
+    """(number, info) of runs in the order they were opened."""
+    sql = store._backend.sql
+    if tenant is None:
+        rows = store._backend.query(sql.runs_all, (after, limit))
+    else:
+        rows = store._backend.query(sql.runs, (tenant, after, limit))
+    return [(row.id, _info(row)) for row in (RunRow(*row) for row in rows)]
+
+
+def _info(row: RunRow) -> RunInfo:
+    return RunInfo(
+        row.tenant, row.name, row.head, as_time(row.opened_at), as_time(row.last_at), SCOPE_NAMES[row.scope]
+    )
+
+
+def run_info(run: Run) -> RunInfo:
+    """The line of one run. Raises NoSuchRun with near names."""
+    run_id = run._run_id()
+    if run_id is not None:
+        rows = run._backend.query(run._backend.sql.runs_all, (run_id - 1, 1))
+        if rows and rows[0][0] == run_id:
+            return _info(RunRow(*rows[0]))
+    known = [info.name for _number, info in list_runs(run.store, run.tenant, 0, NEAR_MAX)]
+    raise NoSuchRun(run=run.name, tenant=run.tenant, near=difflib.get_close_matches(run.name, known, 3, 0.5))

@@ -1,0 +1,138 @@
+"""Moments: points in a run, written the same way everywhere, always resolved to a seq.
+
+`42` a seq, `routing@2` and `key:NAME@2` the write of a version, `2026-11-30T02:00:00Z` a time (with a zone), `-20m`
+a time before now, `end` the newest. A time never resolves into the middle of a transaction.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from refold_store.backend import MAX_SEQ
+from refold_store.errors import NoSuchMoment, NoSuchVersion
+
+if TYPE_CHECKING:
+    from refold_store.run import Run
+
+_AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_AGO_US = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+_VERSION = re.compile(r"(.*)@(\d+)", re.DOTALL)
+_FORMS = "a seq (42), a version (routing@2, or key:NAME@2), a time with a zone (2026-11-30T02:00:00Z), -20m, or end"
+CLOCK_GAP_US = 1_000_000
+"""A larger difference between an event's own clock and its recorded time is worth a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The seq a moment stands for, and what to know about it."""
+
+    seq: int
+    warning: str | None = None
+
+
+def resolve(run: Run, moment: int | str | datetime) -> Resolved:
+    """The seq of a moment in a run. Raises NoSuchMoment or NoSuchVersion."""
+    head = run.head_seq()
+    if isinstance(moment, datetime):
+        return _at_time(run, moment, moment.isoformat(), head)
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        return _at_seq(moment, head)
+    if not isinstance(moment, str):
+        raise NoSuchMoment(f"{moment!r} is not a moment; write {_FORMS}", moment=moment)
+    text = moment.strip() if not moment.startswith("key:") else moment
+    if text == "end":
+        return Resolved(head)
+    if text.isascii() and text.isdigit():
+        return _at_seq(int(text), head)
+    if (version := _VERSION.fullmatch(text.removeprefix("key:"))) is not None:
+        return _at_version(run, version[1], int(version[2]))
+    if text.startswith("turn:"):
+        return _at_turn(run, text, head)
+    if (ago := _AGO.fullmatch(text)) is not None:
+        micros = run.now_us() - int(float(ago[1]) * _AGO_US[ago[2]])
+        return _at_micros(run, micros, text, head)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise NoSuchMoment(f"{moment!r} is not a moment; write {_FORMS}", moment=moment) from None
+    return _at_time(run, when, text, head)
+
+
+def _at_seq(seq: int, head: int) -> Resolved:
+    if not 0 <= seq <= head:
+        raise NoSuchMoment(f"seq {seq} is not in this run; its newest is {head}", moment=seq)
+    return Resolved(seq)
+
+
+def _at_version(run: Run, key: str, version: int) -> Resolved:
+    number = run._backend.id_of(key)
+    run_id = run._run_id()
+    newest = None if number is None or run_id is None else run._backend.newest(run_id, number)
+    if newest is None:
+        raise NoSuchMoment(f"key {key!r} was never written in run {run.name!r}", moment=f"{key}@{version}")
+    assert number is not None and run_id is not None
+    found = run._backend.version(run_id, number, version)
+    if found is None:
+        raise NoSuchVersion(key=key, version=version, newest=newest.version)
+    return Resolved(found.seq)
+
+
+def _at_turn(run: Run, text: str, head: int) -> Resolved:
+    number = text.removeprefix("turn:")
+    if not number.isascii() or not number.isdigit():
+        raise NoSuchMoment(f"{text!r}: a turn is written turn:7", moment=text)
+    seq = 0
+    for event in run.events():
+        if event.turn == int(number):
+            seq = event.seq
+    if not seq:
+        raise NoSuchMoment(f"run {run.name!r} has no turn {number}", moment=text)
+    return _whole(run, seq, seq, head)
+
+
+def _at_time(run: Run, when: datetime, text: str, head: int) -> Resolved:
+    if when.tzinfo is None:
+        raise NoSuchMoment(f"{text!r} has no time zone; write it as {text}Z for UTC, or {text}+02:00", moment=text)
+    delta = when - datetime(1970, 1, 1, tzinfo=UTC)
+    micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    return _at_micros(run, micros, text, head)
+
+
+def _at_micros(run: Run, micros: int, text: str, head: int) -> Resolved:
+    """The newest event at or before a time: `recorded_at` never goes back, so a binary search on seq finds it."""
+    run_id = run._run_id()
+    if run_id is None:
+        return Resolved(0)
+    low, high, clock = 0, head, None
+    while low < high:
+        middle = (low + high + 1) // 2
+        _seq, recorded_at, clock_at, _txn = run._backend.query(run._backend.sql.at_seq, (run_id, middle))[0]
+        if recorded_at <= micros:
+            low, clock = middle, clock_at if clock_at is None else recorded_at - clock_at
+        else:
+            high = middle - 1
+    warning = None
+    if clock is not None and abs(clock) > CLOCK_GAP_US:
+        warning = (
+            f"{text}: around seq {low} the writer's clock and the recorded time differ by {clock / 1e6:.1f} s; "
+            "order is by seq, check the seq"
+        )
+    found = _whole(run, low, 0, head)
+    return Resolved(found.seq, warning)
+
+
+def _whole(run: Run, seq: int, forward: int, head: int) -> Resolved:
+    """`seq`, moved out of the middle of a transaction: to its end for a turn, to before it for a time."""
+    run_id = run._run_id()
+    if not seq or run_id is None:
+        return Resolved(seq)
+    txn = run._backend.query(run._backend.sql.at_seq, (run_id, seq))[0][3]
+    if txn is None:
+        return Resolved(seq)
+    last = run._backend.query(run._backend.sql.txn_end, (run_id, txn, min(head, MAX_SEQ)))[0][0]
+    if last == seq:
+        return Resolved(seq)
+    return Resolved(last if forward else txn - 1)

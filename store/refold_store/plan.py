@@ -1,0 +1,184 @@
+"""From a request to drafts: what a write becomes on the newest end of its run.
+
+Rules of this module
+- Planning changes nothing. It returns drafts and, beside each, what the key's head will be once they are stored.
+- The order of checks on a head: expected version, reducer on the previous value, size, invariants across keys.
+  (Owner, basis and the update's type were checked before: they do not depend on the head.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from refold_store import jsontext
+from refold_store.errors import Conflict, InvariantBroken, Refused, TooLarge
+from refold_store.events import DELETED, REFUSED, WRITTEN, Draft
+from refold_store.fold import body_text
+from refold_store.heads import Heads, KeyHead, RunHead
+from refold_store.requests import Op, Unit
+from refold_store.schema import Schema
+
+REFUSED_UPDATE_MAX = 65_536
+"""Bytes of a refused update kept with the refusal; longer ones are cut to their size."""
+FRAME_MIN = 4096
+"""Bytes of updates before the first keyframe of a key: below it, folding is as cheap as a keyframe."""
+
+
+@dataclass(slots=True)
+class Change:
+    """A draft of a state event, and the key head it leads to."""
+
+    draft: Draft
+    at: KeyHead
+    op: Op
+    text: bytes | None
+    """The new value text if known (None: deleted, or an update whose sum was not needed)."""
+    update_bytes: int
+
+
+def plan_unit(heads: Heads, head: RunHead, schema: Schema, unit: Unit) -> list[Change]:
+    """The changes of one write or transaction on this head. Raises Refused and leaves everything as it was."""
+    changes = [_plan_op(heads, head, unit, op) for op in unit.ops]
+    if schema.invariants:
+        _check_invariants(heads, head, schema, changes)
+    if unit.request_id is not None:
+        changes[0].draft.request_id = unit.request_id
+    return changes
+
+
+def _plan_op(heads: Heads, head: RunHead, unit: Unit, op: Op) -> Change:
+    at = heads.key(head, op.name)
+    if op.expected is not None and op.expected != at.version:
+        raise Conflict(
+            key=op.name, writer=op.writer, expected=op.expected, actual=at.version, actual_writer=at.writer
+        )
+    try:
+        kind, body, text, size = _outcome(heads, head, op, at)
+    except Refused as error:
+        error.key, error.writer = op.name, op.writer
+        raise
+    draft = Draft(
+        kind,
+        op.writer,
+        op.key.owner,
+        op.name,
+        at.version + 1,
+        None,
+        unit.turn,
+        None,
+        _refs(op, unit),
+        body,
+        unit.clock,
+        unit.trace,
+    )
+    return Change(draft, at, op, text, size)
+
+
+def _outcome(heads: Heads, head: RunHead, op: Op, at: KeyHead) -> tuple[int, bytes | None, bytes | None, int]:
+    """(kind, body, value text if known, bytes of the update if it is stored as one)."""
+    prepared, key = op.prepared, op.key
+    if prepared is None:
+        return DELETED, body_text(basis=op.basis, update=None, value=None), None, 0
+    if prepared.value_text is not None:
+        text = prepared.value_text
+        return WRITTEN, body_text(basis=op.basis, update=None, value=text), text, 0
+    if key.stores == "value":
+        if op.guess is not None and op.guess[0] == at.version:
+            reduced = op.guess[1]
+        else:
+            reduced = key.reduce(prepared, heads.text(head, op.name, key))
+        return WRITTEN, body_text(basis=op.basis, update=prepared.text, value=reduced), reduced, 0
+    return _accumulate(heads, head, op, at)
+
+
+def _accumulate(heads: Heads, head: RunHead, op: Op, at: KeyHead) -> tuple[int, bytes, bytes | None, int]:
+    """An update that is stored as an update; with the whole value where the run's schema has changed."""
+    prepared, key = op.prepared, op.key
+    assert prepared is not None
+    if at.since_bytes < 0:
+        heads.count_updates(head, op.name, at)
+    size = at.frame_bytes + at.since_bytes + len(prepared.text)
+    if size > key.max_bytes:
+        raise TooLarge(size=size, max_bytes=key.max_bytes)
+    whole = len(head.schemas) > 1 and 0 < at.seq < head.schema_seq
+    text = None
+    if key.needs_previous or whole:
+        previous = heads.text(head, op.name, key)
+        key.reduce(prepared, previous)
+        text = _folded(key, previous, prepared.text)
+    body = body_text(basis=op.basis, update=prepared.text, value=text if whole else None)
+    return WRITTEN, body, text, len(prepared.text)
+
+
+def _folded(key: Any, previous: bytes | None, update: bytes) -> bytes:
+    before = None if previous is None else jsontext.decode(previous)
+    return jsontext.encode(key.fold(before, jsontext.decode(update)))
+
+
+def _refs(op: Op, unit: Unit) -> str | None:
+    if op.based_on is None and op.expected is None and op.refs is None and unit.payload is None:
+        return None
+    refs: dict[str, Any] = dict(op.refs or {})
+    if op.based_on is not None:
+        refs["based_on"] = [list(pair) for pair in op.based_on]
+    if op.expected is not None:
+        refs["expected"] = op.expected
+    if unit.payload is not None:
+        refs["request"] = unit.payload
+    return jsontext.encode(refs).decode()
+
+
+def _check_invariants(heads: Heads, head: RunHead, schema: Schema, changes: list[Change]) -> None:
+    changed = {change.op.name: change for change in changes}
+    for invariant in schema.invariants_for(set(changed)):
+        values: dict[str, Any] = {}
+        for name in sorted(invariant.keys):
+            text = _text_after(heads, head, schema, name, changed.get(name))
+            if text is not None:
+                values[name] = jsontext.decode(text)
+        if invariant.check(values) is False:
+            shown = ", ".join(f"{name}={_short(value)}" for name, value in values.items())
+            blamed = next(change for name, change in changed.items() if name in invariant.keys)
+            raise InvariantBroken(
+                invariant=invariant.name,
+                expression=invariant.expression,
+                values=shown,
+                key=blamed.op.name,
+                writer=blamed.op.writer,
+            )
+
+
+def _text_after(heads: Heads, head: RunHead, schema: Schema, name: str, change: Change | None) -> bytes | None:
+    if change is None:
+        return heads.text(head, name, schema.key(name))
+    if change.op.prepared is None:
+        return None
+    if change.text is None:
+        change.text = _folded(change.op.key, heads.text(head, name, change.op.key), change.op.prepared.text)
+    return change.text
+
+
+def _short(value: Any) -> str:
+    text = jsontext.encode(value).decode()
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def refusal(
+    error: Refused, *, writer: str, key: str, owner: str | None, update: bytes | None, unit: Unit | None = None
+) -> Draft:
+    """The `state.refused` event of a write that was not accepted."""
+    body: dict[str, Any] = {"reason": error.reason, "message": error.detail}
+    if error.path is not None:
+        body["path"] = error.path
+    if update is not None:
+        if len(update) <= REFUSED_UPDATE_MAX:
+            body["update"] = jsontext.decode(update)
+        else:
+            body["update_bytes"] = len(update)
+    if isinstance(error, Conflict):
+        body["expected"], body["actual"] = error.expected, error.actual
+    draft = Draft(REFUSED, writer, owner, key, body=jsontext.encode(body))
+    if unit is not None:
+        draft.turn, draft.clock, draft.trace = unit.turn, unit.clock, unit.trace
+    return draft

@@ -1,0 +1,385 @@
+"""PostgreSQL through psycopg 3: a writer connection for what must survive, one for what may follow, a pool of readers.
+
+Rules of this module
+- A lone write is one prepared statement in autocommit: one round trip, one sync. A batch is one statement too (`unnest`).
+- Reads and keyframes go over a connection with `synchronous_commit = off`: the next durable commit carries them.
+- Under contention the run's advisory transaction lock is taken in a statement of its own, in READ COMMITTED.
+- After a lost connection the row's digest tells whether it was stored, so that nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from refold_store.backend import Backend, Frame, HeadMoved, Statements
+from refold_store.errors import ReadOnlyStore, RefoldError, StoreUnavailable
+from refold_store.events import Row
+from refold_store.migrate import check_postgres
+from refold_store.revision import REVISION_SQL
+
+READERS_MAX = 8
+"""Reader connections of one process."""
+RECONNECT_S = 10.0
+"""How long a write waits for a lost server to come back before StoreUnavailable."""
+RECONNECT_PAUSE_MIN_S, RECONNECT_PAUSE_MAX_S = 0.01, 0.2
+LOCK_RUNS, LOCK_RUN = 1919248999, 1919248998
+"""First halves of the advisory lock numbers: numbering runs, appending to one run."""
+
+_NAMES = Row._fields
+_TYPES = {
+    "request_id": "text",
+    "refs": "text",
+    "salt": "bytea",
+    "body": "bytea",
+    "commitment": "bytea",
+    "digest": "bytea",
+    "trace_id": "bytea",
+    "span_id": "bytea",
+}
+_FOUND = (
+    "e.seq, e.version, e.kind::int8, e.actor, e.owner, e.recorded_at, e.body, e.refs, e.trace_id, e.span_id, e.key"
+)
+_EVENT = ", ".join(f"e.{name}" for name in _NAMES)
+_RUN_HEAD = "(SELECT h.seq FROM events h WHERE h.run = $1 ORDER BY h.seq DESC LIMIT 1)"
+_RUN_LIST = (
+    "SELECT r.id, r.tenant, r.name, r.scope, r.opened_at, h.seq, h.recorded_at FROM runs r CROSS JOIN LATERAL "
+    "(SELECT x.seq, x.recorded_at FROM events x WHERE x.run = r.id ORDER BY x.seq DESC LIMIT 1) h "
+)
+_INSERT_MANY = f"INSERT INTO events ({', '.join(_NAMES)}) SELECT * FROM unnest({{}})".format(
+    ", ".join(f"${n}::{_TYPES.get(name, 'int8')}[]" for n, name in enumerate(_NAMES, 1))
+)
+_NEWEST_OF = (
+    "CROSS JOIN LATERAL (SELECT * FROM events w WHERE w.run = $1 AND w.key = {key} AND w.kind <= 2{bound} "
+    "ORDER BY w.seq DESC LIMIT 1) e "
+)
+
+SQL = Statements(
+    insert=f"INSERT INTO events ({', '.join(_NAMES)}) VALUES ({', '.join(f'${n}' for n in range(1, len(_NAMES) + 1))})",
+    find_run="SELECT id FROM runs WHERE tenant = $1 AND scope = $2 AND name = $3",
+    names_by_text="SELECT id, name FROM names WHERE name = $1",
+    names_by_ids="SELECT id, name FROM names WHERE id IN (SELECT x::int FROM json_array_elements_text($1::json) j(x))",
+    head="SELECT seq, digest, recorded_at FROM events WHERE run = $1 ORDER BY seq DESC LIMIT 1",
+    newest=(
+        f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.seq <= $3 "
+        "ORDER BY e.seq DESC LIMIT 1"
+    ),
+    newest_seen=(
+        f"SELECT {_FOUND}, {_RUN_HEAD} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 "
+        "ORDER BY e.seq DESC LIMIT 1"
+    ),
+    many_seen=(
+        f"SELECT {_FOUND}, {_RUN_HEAD} FROM json_array_elements_text($2::json) j(id) "
+        + _NEWEST_OF.format(key="j.id::int", bound="")
+    ),
+    absent_seen=(
+        f"SELECT {_RUN_HEAD} WHERE NOT EXISTS (SELECT 1 FROM events w WHERE w.run = $1 AND w.key = $2 AND w.kind <= 2)"
+    ),
+    since=(
+        "SELECT seq, version, kind::int8, body FROM events WHERE run = $1 AND key = $2 AND kind <= 2 "
+        "AND seq > $3 AND seq <= $4 ORDER BY seq"
+    ),
+    sizes=(
+        "SELECT coalesce(sum(length(body)), 0)::int8 FROM events "
+        "WHERE run = $1 AND key = $2 AND kind <= 2 AND seq > $3"
+    ),
+    frame=(
+        "SELECT seq, version, body FROM keyframes WHERE run = $1 AND key = $2 AND seq <= $3 ORDER BY seq DESC LIMIT 1"
+    ),
+    put_frame=(
+        "INSERT INTO keyframes (run, key, seq, version, body) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
+    ),
+    state=(
+        f"SELECT {_FOUND}, {_RUN_HEAD} FROM events k "
+        + _NEWEST_OF.format(key="k.key", bound=" AND w.seq <= $2")
+        + "WHERE k.run = $1 AND k.version = 1 AND k.kind <= 2 AND k.seq <= $2 ORDER BY k.seq"
+    ),
+    version=(
+        f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.version = $3"
+    ),
+    history=(
+        f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.seq <= $3 ORDER BY e.seq"
+    ),
+    versions="SELECT seq, version FROM events WHERE run = $1 AND key = $2 AND kind <= 2 ORDER BY seq",
+    events=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.seq > $2 AND e.seq <= $3 ORDER BY e.seq",
+    reads_of_key=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.kind = 3 AND e.key = $2 ORDER BY e.seq",
+    reads_of_many=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.kind = 3 AND e.key IS NULL ORDER BY e.seq",
+    by_kind=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.kind = $2 AND e.kind > 3 ORDER BY e.seq",
+    request=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.request_id = $2",
+    runs=_RUN_LIST + "WHERE r.tenant = $1 AND r.scope = 0 AND r.id > $2 ORDER BY r.id LIMIT $3",
+    runs_all=_RUN_LIST + "WHERE r.id > $1 ORDER BY r.id LIMIT $2",
+    at_seq="SELECT seq, recorded_at, clock, txn FROM events WHERE run = $1 AND seq = $2",
+    txn_end="SELECT max(seq) FROM events WHERE run = $1 AND txn = $2 AND seq >= $2 AND seq <= $3",
+    schema_get="SELECT declaration FROM schemas WHERE fingerprint = $1",
+    keys=(
+        "SELECT DISTINCT n.name FROM events k JOIN names n ON n.id = k.key "
+        "WHERE k.run = $1 AND k.version = 1 AND k.kind <= 2 ORDER BY n.name"
+    ),
+)
+
+Connection = psycopg.Connection[Any]
+T = TypeVar("T")
+
+
+class PostgresBackend(Backend):
+    """A PostgreSQL database whose tables `refold migrate` made."""
+
+    name = "postgresql"
+    sql = SQL
+
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        super().__init__()
+        self.url = url
+        self.read_only = read_only
+        self._abandoned: list[object] = []
+        self._connections: dict[bool, Connection] = {}
+        self._open_exclusive = False
+        self._uncommitted: list[Row] = []
+        self._pool = self._make_pool()
+        try:
+            writer = self._connection(durable=True)
+        except psycopg.OperationalError as error:
+            self._pool.close()
+            raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}; check the URL and the server") from error
+        try:
+            check_postgres(_revision(writer))
+        except RefoldError:
+            self.close()
+            raise
+
+    # --- connections -------------------------------------------------------------------------
+
+    def _make_pool(self) -> ConnectionPool[Connection]:
+        return ConnectionPool(
+            self.url,
+            min_size=0,
+            max_size=READERS_MAX,
+            open=True,
+            configure=_configure,
+            kwargs={"autocommit": True, "cursor_factory": psycopg.RawCursor},
+            name="refold-readers",
+            timeout=RECONNECT_S,
+            reconnect_timeout=RECONNECT_S,
+        )
+
+    def _connection(self, *, durable: bool) -> Connection:
+        found = self._connections.get(durable)
+        if found is None or found.closed or found.broken:
+            found = psycopg.connect(self.url, autocommit=True, cursor_factory=psycopg.RawCursor)
+            _configure(found)
+            if not durable:
+                found.execute("SET synchronous_commit = off")
+            self._connections[durable] = found
+        return found
+
+    def _reconnecting(self, action: Callable[[], T]) -> T:
+        """Run `action`, again after a lost connection, until the server answers or RECONNECT_S is over."""
+        deadline, pause = 0.0, RECONNECT_PAUSE_MIN_S
+        while True:
+            try:
+                return action()
+            except psycopg.OperationalError as error:
+                if not _is_lost(error):
+                    raise _unavailable(error) from error
+                now = time.monotonic()
+                deadline = deadline or now + RECONNECT_S
+                if now > deadline:
+                    raise StoreUnavailable(
+                        f"PostgreSQL did not answer for {RECONNECT_S:.0f} s: {error}; "
+                        "the last write may or may not be stored, a request_id makes it safe to repeat",
+                        maybe_committed=True,
+                    ) from error
+                time.sleep(pause)
+                pause = RECONNECT_PAUSE_MAX_S
+            except psycopg.Error as error:
+                raise _unavailable(error) from error
+
+    # --- reads -------------------------------------------------------------------------------
+
+    def query(self, sql: str, args: Sequence[Any]) -> list[Any]:
+        return self._reconnecting(lambda: self._query_once(sql, args))
+
+    def _query_once(self, sql: str, args: Sequence[Any]) -> list[Any]:
+        try:
+            with self._pool.connection() as connection:
+                return connection.cursor(binary=True).execute(sql, args, prepare=True).fetchall()
+        except PoolTimeout as error:
+            raise StoreUnavailable(f"PostgreSQL gave no connection within {RECONNECT_S:.0f} s: {error}") from error
+
+    def stream(self, sql: str, args: Sequence[Any], batch: int) -> Iterator[Any]:
+        with self._pool.connection() as connection, connection.transaction():
+            with psycopg.RawServerCursor(connection, "refold_stream") as cursor:
+                cursor.itersize = batch
+                cursor.execute(sql, args, binary=True)
+                yield from cursor
+
+    def writer_query(self, sql: str, args: Sequence[Any]) -> list[Any]:
+        if self._open_exclusive:
+            return self._connection(durable=True).cursor(binary=True).execute(sql, args, prepare=True).fetchall()
+        return self._reconnecting(
+            lambda: self._connection(durable=True).cursor(binary=True).execute(sql, args, prepare=True).fetchall()
+        )
+
+    # --- appending ---------------------------------------------------------------------------
+
+    def append(self, rows: list[Row], *, durable: bool) -> None:
+        if self._open_exclusive:
+            self._insert(self._connections[True], rows)
+            self._uncommitted = rows
+            return
+        lost = False
+
+        def once() -> None:
+            nonlocal lost
+            connection = self._connection(durable=durable)
+            if lost and self._stored(connection, rows):
+                return
+            try:
+                self._insert(connection, rows)
+            except HeadMoved:
+                if not (lost and self._stored(connection, rows)):
+                    raise
+            except psycopg.OperationalError:
+                lost = True
+                raise
+
+        self._reconnecting(once)
+
+    def _insert(self, connection: Connection, rows: list[Row]) -> None:
+        try:
+            if len(rows) == 1:
+                connection.cursor(binary=True).execute(SQL.insert, rows[0], prepare=True)
+            else:
+                connection.cursor(binary=True).execute(
+                    _INSERT_MANY, [list(column) for column in zip(*rows, strict=True)], prepare=True
+                )
+        except psycopg.errors.UniqueViolation as error:
+            raise HeadMoved from error
+
+    def _stored(self, connection: Connection, rows: list[Row]) -> bool:
+        """Whether exactly these rows are there. One transaction stored them, so the last one speaks for all."""
+        last = rows[-1]
+        found = connection.execute("SELECT digest FROM events WHERE run = $1 AND seq = $2", (last.run, last.seq))
+        row = found.fetchone()
+        return row is not None and row[0] == last.digest
+
+    @contextmanager
+    def exclusive(self, runs: Sequence[int]) -> Iterator[None]:
+        connection = self._reconnecting(lambda: self._begin(runs))
+        self._open_exclusive, self._uncommitted = True, []
+        try:
+            yield
+            self._open_exclusive = False
+            self._commit(connection, self._uncommitted)
+        except psycopg.OperationalError as error:
+            raise HeadMoved from error
+        except BaseException:
+            with suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
+            raise
+        finally:
+            self._open_exclusive = False
+
+    def _begin(self, runs: Sequence[int]) -> Connection:
+        connection = self._connection(durable=True)
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        for run in sorted(runs):
+            connection.execute("SELECT pg_advisory_xact_lock($1::int4, $2::int4)", (LOCK_RUN, run))
+        return connection
+
+    def _commit(self, connection: Connection, rows: list[Row]) -> None:
+        try:
+            connection.execute("COMMIT")
+        except psycopg.OperationalError:
+            if not rows or not self._reconnecting(lambda: self._stored(self._connection(durable=True), rows)):
+                raise
+
+    # --- runs, names, schemas, keyframes -----------------------------------------------------
+
+    def create_run(self, tenant: str, scope: int, name: str, opened_at: int) -> int:
+        if rows := self.writer_query(SQL.find_run, (tenant, scope, name)):
+            return int(rows[0][0])
+
+        def once() -> int:
+            connection = self._connection(durable=True)
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock($1::int8)", (LOCK_RUNS,))
+                connection.execute(
+                    "INSERT INTO runs (id, tenant, scope, name, opened_at) "
+                    "SELECT coalesce(max(id), 0) + 1, $1::text, $2::int2, $3::text, $4::int8 FROM runs "
+                    "ON CONFLICT (tenant, scope, name) DO NOTHING",
+                    (tenant, scope, name, opened_at),
+                )
+            return int(connection.execute(SQL.find_run, (tenant, scope, name)).fetchall()[0][0])
+
+        return self._reconnecting(once)
+
+    def _add(self, sql: str, args: Sequence[Any]) -> None:
+        if self.read_only:
+            raise ReadOnlyStore("the store is open read-only")
+        self._reconnecting(lambda: self._connection(durable=False).execute(sql, args, prepare=True))
+
+    def add_names(self, names: Sequence[str]) -> None:
+        self._add(
+            "INSERT INTO names (name) SELECT unnest($1::text[]) ON CONFLICT (name) DO NOTHING", (list(names),)
+        )
+
+    def put_schema(self, fingerprint: str, declaration: bytes) -> None:
+        self._add(
+            "INSERT INTO schemas (fingerprint, declaration) VALUES ($1, $2) ON CONFLICT (fingerprint) DO NOTHING",
+            (fingerprint, declaration),
+        )
+
+    def put_frame(self, run: int, key: int, frame: Frame) -> None:
+        self._add(SQL.put_frame, (run, key, *frame))
+
+    def clock_offset_us(self) -> int:
+        before = time.time_ns()
+        rows = self.writer_query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8", ())
+        return int(rows[0][0]) - (before + time.time_ns()) // 2000
+
+    # --- life --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            with suppress(psycopg.Error):
+                connection.close()
+        self._pool.close()
+
+    def after_fork(self) -> None:
+        # The sockets belong to the parent: keep the objects referenced so that nothing says goodbye on them.
+        self._abandoned += [self._connections, self._pool]
+        self._connections = {}
+        self._open_exclusive = False
+        self._pool = self._make_pool()
+
+
+def _configure(connection: Connection) -> None:
+    """One spelling for all numbers and bytes, so that each statement is prepared once."""
+    connection.adapters.register_dumper(int, Int8BinaryDumper)
+    connection.adapters.register_dumper(bytes, BytesBinaryDumper)
+    connection.adapters.register_dumper(str, StrBinaryDumper)
+
+
+def _revision(connection: Connection) -> str | None:
+    try:
+        row = connection.execute(REVISION_SQL).fetchone()
+    except psycopg.errors.UndefinedTable:
+        return None
+    return None if row is None else str(row[0])
+
+
+def _is_lost(error: psycopg.OperationalError) -> bool:
+    state = error.sqlstate or ""
+    return not state or state.startswith(("08", "57P"))
+
+
+def _unavailable(error: psycopg.Error) -> Exception:
+    return StoreUnavailable(f"PostgreSQL refused: {error}; nothing was half written")

@@ -1,0 +1,206 @@
+"""What reading gives back: one key's value and where it came from, and a whole state.
+
+Rules of this module
+- Bodies are decoded when touched, and afresh at each touch: changing what was handed out changes nothing.
+- Everything here is as of one seq; the log never changes below it, so a late touch sees the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from refold_store import jsontext
+from refold_store.backend import Found
+from refold_store.events import DELETED
+from refold_store.fold import ABSENT, basis_of
+
+if TYPE_CHECKING:
+    from refold_store.keys import Key
+    from refold_store.run import Run
+
+
+def as_time(micros: int) -> datetime:
+    """A UTC datetime from µs since the epoch, exact."""
+    seconds, rest = divmod(micros, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+
+
+class Read:
+    """One key as somebody saw it: its value, its version, and the write it came from.
+
+    `absent` is true before the first write and after a delete; then `value` is ABSENT, which is not None.
+    """
+
+    __slots__ = ("_found", "_key", "_run", "key", "recorded", "seen_seq")
+
+    def __init__(self, run: Run, key: str, declared: Key, found: Found | None, seen_seq: int, recorded: bool) -> None:
+        self._run = run
+        self._key = declared
+        self._found = found
+        self.key = key
+        self.seen_seq = seen_seq
+        """The run's newest seq in the snapshot that served this read."""
+        self.recorded = recorded
+        """Whether a `state.read` event was made for it."""
+
+    @property
+    def version(self) -> int:
+        """1, 2, 3 ...; 0 if the key was never written."""
+        return 0 if self._found is None else self._found.version
+
+    @property
+    def absent(self) -> bool:
+        """Whether there is no value: never written, or deleted."""
+        return self._found is None or self._found.kind == DELETED
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the newest version is a delete."""
+        return self._found is not None and self._found.kind == DELETED
+
+    @property
+    def text(self) -> bytes:
+        """The exact JSON text of the value, as stored. Empty if absent."""
+        found = self._found
+        if found is None or found.kind == DELETED:
+            return b""
+        return self._run._value_text(self.key, self._key, found)
+
+    @property
+    def json(self) -> Any:
+        """The value as plain JSON; ABSENT if there is none."""
+        found = self._found
+        if found is None or found.kind == DELETED:
+            return ABSENT
+        body = found.body
+        if body is not None:
+            document = jsontext.decode(body)
+            if "value" in document:
+                return document["value"]
+        return jsontext.decode(self.text)
+
+    @property
+    def value(self) -> Any:
+        """The value in its declared type (plain JSON where the key is declared by JSON Schema); ABSENT if none."""
+        found = self._found
+        if found is None or found.kind == DELETED:
+            return ABSENT
+        return self._key.typed(self.text)
+
+    @property
+    def seq(self) -> int:
+        """The seq of the write; 0 if never written."""
+        return 0 if self._found is None else self._found.seq
+
+    @property
+    def written_by(self) -> str | None:
+        """Who wrote this version."""
+        return None if self._found is None else self._run._backend.text_of(self._found.actor)
+
+    @property
+    def owner(self) -> str:
+        """The owner the writer acted for; the declared owner if the key was never written."""
+        if self._found is None:
+            return self._key.owner
+        return self._run._backend.text_of(self._found.owner) or self._key.owner
+
+    @property
+    def recorded_at(self) -> datetime | None:
+        """When the write was recorded, UTC."""
+        return None if self._found is None else as_time(self._found.recorded_at)
+
+    @property
+    def basis(self) -> str | None:
+        """The writer's stated reason."""
+        return None if self._found is None else basis_of(self._found.body)
+
+    @property
+    def refs(self) -> dict[str, Any]:
+        """What the write refers to: `based_on`, `expected`, `initial` ..."""
+        if self._found is None or self._found.refs is None:
+            return {}
+        refs: dict[str, Any] = jsontext.decode(self._found.refs.encode())
+        return refs
+
+    @property
+    def based_on(self) -> list[tuple[str, int]]:
+        """The (key, version) pairs the write states it rests on."""
+        return [(key, version) for key, version in self.refs.get("based_on", ())]
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace the write happened in, 32 hex digits."""
+        found = self._found
+        return None if found is None or found.trace_id is None else found.trace_id.hex()
+
+    @property
+    def span_id(self) -> str | None:
+        """The span of the write, 16 hex digits."""
+        found = self._found
+        return None if found is None or found.span_id is None else found.span_id.hex()
+
+    def __repr__(self) -> str:
+        what = "absent" if self.absent else f"version {self.version} by {self.written_by!r}"
+        return f"<Read {self.key!r} {what}, seq {self.seq}>"
+
+
+class State(Mapping[str, Read]):
+    """All keys that hold a value at `seq`, by name. Values are decoded when touched."""
+
+    def __init__(self, run: Run, seq: int, found: dict[str, Found], declared: Callable[[str], Key]) -> None:
+        self.seq = seq
+        self._run = run
+        self._found = found
+        self._declared = declared
+
+    def __getitem__(self, key: str) -> Read:
+        return Read(self._run, key, self._declared(key), self._found[key], self.seq, False)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def json(self) -> dict[str, Any]:
+        """Every value as plain JSON."""
+        return {key: self[key].json for key in self._found}
+
+    def __repr__(self) -> str:
+        return f"<State of {self._run.name!r} at seq {self.seq}: {', '.join(sorted(self._found))}>"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """One recorded read of a key. `newest` is the version that was newest in the snapshot the reader was served."""
+
+    seq: int
+    reader: str
+    key: str
+    version: int
+    seen_seq: int
+    newest: int
+    recorded_at: datetime
+    trace_id: str | None = None
+
+    @property
+    def stale(self) -> bool:
+        """Whether a newer version existed when it was read."""
+        return self.newest > self.version
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A run at a glance."""
+
+    tenant: str
+    name: str
+    head_seq: int
+    opened_at: datetime
+    last_at: datetime
+    scope: str = "run"
+
+

@@ -1,0 +1,79 @@
+"""What a caller hands to the committer, and what it gets back.
+
+A request belongs to one run and is a list of items, applied in order and committed together:
+`Unit` (one write, or a transaction of several), or `Draft` (an event that changes no state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from refold_store.events import NO_TRACE, Draft, Trace
+from refold_store.keys import Key, Prepared
+
+if TYPE_CHECKING:
+    from refold_store.heads import RunHead
+    from refold_store.schema import Schema
+
+
+@dataclass(slots=True)
+class Op:
+    """One write or delete. `prepared` is None for a delete."""
+
+    name: str
+    key: Key
+    writer: str
+    prepared: Prepared | None
+    basis: str | None = None
+    expected: int | None = None
+    based_on: tuple[tuple[str, int], ...] | None = None
+    refs: dict[str, Any] | None = None
+    guess: tuple[int, bytes | None] | None = None
+    """(version the caller saw, value text it reduced to): valid if the key is still at that version."""
+
+
+@dataclass(slots=True)
+class Unit:
+    """Writes that are accepted together or not at all."""
+
+    ops: Sequence[Op]
+    request_id: str | None = None
+    payload: str | None = None
+    turn: int | None = None
+    clock: int | None = None
+    trace: Trace = NO_TRACE
+    whole: bool = False
+    """Whether it is a transaction: then its events carry `txn` even if there is only one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An accepted write: the version it made and the seq of its event."""
+
+    key: str
+    version: int
+    seq: int
+    run: str
+
+
+@dataclass(slots=True)
+class Request:
+    """One call's work on one run."""
+
+    head: RunHead
+    schema: Schema
+    items: Sequence[Unit | Draft]
+    opener: str | None = None
+    """Who opens the run if it is new; None: the run must exist already, else nothing is recorded."""
+    record_refusals: bool = False
+    """Refused units become `state.refused` events and the rest goes on (imports)."""
+    opening: Sequence[Draft] = ()
+    clock: int | None = None
+    carried: list[Draft] = field(default_factory=list)
+    """Reads and refusals of this run that waited for its next commit."""
+    results: list[list[Written]] = field(default_factory=list)
+    future: Future[list[list[Written]]] | None = None
+    error: BaseException | None = None

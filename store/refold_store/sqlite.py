@@ -1,0 +1,370 @@
+"""SQLite: one file, WAL, one writer connection per process, a reader connection per thread.
+
+Rules of this module
+- `synchronous=FULL` for what must survive; `NORMAL` for reads and keyframes, whose pages reach the disk
+  with the next durable commit (the WAL keeps the order).
+- A lone insert is its own immediate transaction. A batch runs between BEGIN IMMEDIATE and COMMIT.
+- "database is locked" is retried with short random pauses, so that writers of several processes take turns.
+- `:memory:` is one connection shared under a lock.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+from refold_store.backend import Backend, Frame, HeadMoved, Statements
+from refold_store.errors import ReadOnlyStore, StoreUnavailable
+from refold_store.events import Row
+from refold_store.migrate import ensure_sqlite
+
+BUSY_S = 30.0
+"""Longest wait for another process's write before StoreUnavailable."""
+PAUSE_MIN_S = 0.0002
+PAUSE_MAX_S = 0.005
+"""Bounds of the random pause between two tries on a locked file: short, so that no writer starves."""
+STATEMENT_CACHE = 128
+
+_COLUMNS = (
+    "kind, actor, owner, txn, turn, key, version, seen_seq, recorded_at, clock, request_id, refs, "
+    "salt, body, commitment, digest, trace_id, span_id, trace_flags"
+)
+_FOUND = (
+    "(e.pos & 4294967295), e.version, e.kind, e.actor, e.owner, e.recorded_at, e.body, e.refs, "
+    "e.trace_id, e.span_id, e.key"
+)
+_EVENT = f"(e.pos >> 32), (e.pos & 4294967295), {', '.join('e.' + c for c in _COLUMNS.split(', '))}"
+_RUN_HEAD = "(SELECT h.pos & 4294967295 FROM events h WHERE h.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY h.pos DESC LIMIT 1)"
+_RUN_LIST = (
+    "SELECT r.id, r.tenant, r.name, r.scope, r.opened_at, (h.pos & 4294967295), h.recorded_at "
+    "FROM runs r JOIN events h ON h.pos = (SELECT x.pos FROM events x "
+    "WHERE x.pos BETWEEN (r.id << 32) AND (r.id << 32 | 4294967295) ORDER BY x.pos DESC LIMIT 1) "
+)
+
+SQL = Statements(
+    insert=f"INSERT INTO events (pos, {_COLUMNS}) VALUES (? << 32 | ?{', ?' * 19})",
+    find_run="SELECT id FROM runs WHERE tenant = ? AND scope = ? AND name = ?",
+    names_by_text="SELECT id, name FROM names WHERE name = ?",
+    names_by_ids="SELECT id, name FROM names WHERE id IN (SELECT value FROM json_each(?))",
+    head=(
+        "SELECT (pos & 4294967295), digest, recorded_at FROM events "
+        "WHERE pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY pos DESC LIMIT 1"
+    ),
+    newest=(
+        f"SELECT {_FOUND} FROM events e WHERE e.key = ?2 AND e.kind <= 2 "
+        "AND e.pos BETWEEN (?1 << 32) AND (?1 << 32 | ?3) ORDER BY e.pos DESC LIMIT 1"
+    ),
+    newest_seen=(
+        f"SELECT {_FOUND}, {_RUN_HEAD} FROM events e WHERE e.key = ?2 AND e.kind <= 2 "
+        "AND e.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY e.pos DESC LIMIT 1"
+    ),
+    many_seen=(
+        f"SELECT {_FOUND}, {_RUN_HEAD} FROM json_each(?2) j CROSS JOIN events e ON e.pos = "
+        "(SELECT w.pos FROM events w WHERE w.key = j.value AND w.kind <= 2 "
+        "AND w.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY w.pos DESC LIMIT 1)"
+    ),
+    absent_seen=(
+        f"SELECT {_RUN_HEAD} WHERE NOT EXISTS (SELECT 1 FROM events w WHERE w.key = ?2 AND w.kind <= 2 "
+        "AND w.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295))"
+    ),
+    since=(
+        "SELECT (pos & 4294967295), version, kind, body FROM events WHERE key = ?2 AND kind <= 2 "
+        "AND pos BETWEEN (?1 << 32 | ?3) + 1 AND (?1 << 32 | ?4) ORDER BY pos"
+    ),
+    sizes=(
+        "SELECT coalesce(sum(length(body)), 0) FROM events WHERE key = ?2 AND kind <= 2 "
+        "AND pos BETWEEN (?1 << 32 | ?3) + 1 AND (?1 << 32 | 4294967295)"
+    ),
+    frame="SELECT seq, version, body FROM keyframes WHERE run = ? AND key = ? AND seq <= ? ORDER BY seq DESC LIMIT 1",
+    put_frame="INSERT OR IGNORE INTO keyframes (run, key, seq, version, body) VALUES (?, ?, ?, ?, ?)",
+    state=(
+        f"SELECT {_FOUND}, {_RUN_HEAD} FROM events k INDEXED BY events_first CROSS JOIN events e ON e.pos = "
+        "(SELECT w.pos FROM events w WHERE w.key = k.key AND w.kind <= 2 "
+        "AND w.pos BETWEEN (?1 << 32) AND (?1 << 32 | ?2) ORDER BY w.pos DESC LIMIT 1) "
+        "WHERE k.version = 1 AND k.kind <= 2 AND k.pos BETWEEN (?1 << 32) AND (?1 << 32 | ?2)"
+    ),
+    version=(
+        f"SELECT {_FOUND} FROM events e WHERE e.key = ?2 AND e.kind <= 2 AND e.version = ?3 "
+        "AND e.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295)"
+    ),
+    history=(
+        f"SELECT {_FOUND} FROM events e WHERE e.key = ?2 AND e.kind <= 2 "
+        "AND e.pos BETWEEN (?1 << 32) AND (?1 << 32 | ?3) ORDER BY e.pos"
+    ),
+    versions=(
+        "SELECT (pos & 4294967295), version FROM events WHERE key = ?2 AND kind <= 2 "
+        "AND pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY pos"
+    ),
+    events=f"SELECT {_EVENT} FROM events e WHERE e.pos BETWEEN (?1 << 32 | ?2) + 1 AND (?1 << 32 | ?3) ORDER BY e.pos",
+    reads_of_key=(
+        f"SELECT {_EVENT} FROM events e WHERE e.kind = 3 AND e.key = ?2 "
+        "AND e.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY e.pos"
+    ),
+    reads_of_many=(
+        f"SELECT {_EVENT} FROM events e WHERE e.kind = 3 AND e.key IS NULL "
+        "AND e.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY e.pos"
+    ),
+    by_kind=(
+        f"SELECT {_EVENT} FROM events e WHERE e.kind = ?2 AND e.kind > 3 "
+        "AND e.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY e.pos"
+    ),
+    request=(
+        f"SELECT {_EVENT} FROM events e WHERE e.request_id = ?2 AND e.run = ?1"
+    ),
+    runs=_RUN_LIST + "WHERE r.tenant = ?1 AND r.scope = 0 AND r.id > ?2 ORDER BY r.id LIMIT ?3",
+    runs_all=_RUN_LIST + "WHERE r.id > ?1 ORDER BY r.id LIMIT ?2",
+    at_seq="SELECT (pos & 4294967295), recorded_at, clock, txn FROM events WHERE pos = (?1 << 32 | ?2)",
+    txn_end=(
+        "SELECT max(pos) & 4294967295 FROM events WHERE txn = ?2 "
+        "AND pos BETWEEN (?1 << 32 | ?2) AND (?1 << 32 | ?3)"
+    ),
+    schema_get="SELECT declaration FROM schemas WHERE fingerprint = ?",
+    keys=(
+        "SELECT DISTINCT n.name FROM events k INDEXED BY events_first JOIN names n ON n.id = k.key "
+        "WHERE k.version = 1 AND k.kind <= 2 AND k.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY n.name"
+    ),
+)
+
+
+class _Reader:
+    """A thread's connection; it closes when the thread ends."""
+
+    __slots__ = ("__weakref__", "connection")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def __del__(self) -> None:
+        self.connection.close()
+
+
+class SqliteBackend(Backend):
+    """One SQLite file, or one shared in-memory database."""
+
+    name = "sqlite"
+    sql = SQL
+
+    def __init__(self, path: str, *, read_only: bool = False, create: bool = True) -> None:
+        super().__init__()
+        self.path = path
+        self.read_only = read_only
+        self._memory = path == ":memory:"
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        self._readers: weakref.WeakSet[_Reader] = weakref.WeakSet()
+        self._abandoned: list[object] = []
+        self._full = True
+        self._depth = 0
+        if read_only or not create:
+            if not self._memory and not os.path.exists(path):
+                raise StoreUnavailable(f"no store at {path!r}; `refold init` or a write makes one")
+        self._writer = self._connect()
+        if not read_only:
+            ensure_sqlite(lambda: self._writer)
+        else:
+            from refold_store.migrate import check_sqlite
+
+            check_sqlite(self._writer, path)
+
+    def _connect(self) -> sqlite3.Connection:
+        mode = "ro" if self.read_only else "rwc"
+        target = ":memory:" if self._memory else f"file:{quote(self.path)}?mode={mode}"
+        try:
+            connection = sqlite3.connect(
+                target,
+                uri=not self._memory,
+                timeout=0.0,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=STATEMENT_CACHE,
+            )
+        except sqlite3.OperationalError as error:
+            raise StoreUnavailable(f"cannot open {self.path!r}: {error}; check the folder and its permissions") from error
+        return connection
+
+    # --- reads -------------------------------------------------------------------------------
+
+    def _reader(self) -> sqlite3.Connection:
+        found: _Reader | None = getattr(self._local, "reader", None)
+        if found is None:
+            connection = self._connect()
+            connection.execute("PRAGMA busy_timeout = 5000")
+            found = self._local.reader = _Reader(connection)
+            with self._lock:
+                self._readers.add(found)
+        return found.connection
+
+    def query(self, sql: str, args: Sequence[Any]) -> list[Any]:
+        if self._memory:
+            return self.writer_query(sql, args)
+        try:
+            return self._reader().execute(sql, args).fetchall()
+        except sqlite3.Error as error:
+            raise _unavailable(error) from error
+
+    def stream(self, sql: str, args: Sequence[Any], batch: int) -> Iterator[Any]:
+        if self._memory:
+            yield from self.writer_query(sql, args)
+            return
+        cursor = self._reader().execute(sql, args)
+        try:
+            while rows := cursor.fetchmany(batch):
+                yield from rows
+        finally:
+            cursor.close()
+
+    def writer_query(self, sql: str, args: Sequence[Any]) -> list[Any]:
+        with self._lock:
+            return self._patiently(lambda: self._writer.execute(sql, args).fetchall())
+
+    # --- appending ---------------------------------------------------------------------------
+
+    def append(self, rows: list[Row], *, durable: bool) -> None:
+        with self._lock:
+            if self._full is not durable:
+                self._set_sync(durable)
+            if self._depth:
+                self._insert(rows)
+            elif len(rows) == 1:
+                try:
+                    self._writer.execute(SQL.insert, rows[0])
+                except sqlite3.Error:
+                    self._patiently(lambda: self._insert(rows))
+            else:
+                with self._transaction():
+                    self._insert(rows)
+
+    def _insert(self, rows: list[Row]) -> None:
+        try:
+            if len(rows) == 1:
+                self._writer.execute(SQL.insert, rows[0])
+            else:
+                self._writer.executemany(SQL.insert, rows)
+        except sqlite3.IntegrityError as error:
+            raise HeadMoved from error
+        except sqlite3.Error as error:
+            if _is_busy(error):
+                raise
+            raise _unavailable(error) from error
+
+    def _set_sync(self, durable: bool) -> None:
+        if not self._depth:
+            self._writer.execute("PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL")
+            self._full = durable
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._patiently(lambda: self._writer.execute("BEGIN IMMEDIATE"))
+        self._depth += 1
+        try:
+            yield
+            try:
+                self._writer.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise _unavailable(error) from error
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+        finally:
+            self._depth -= 1
+
+    @contextmanager
+    def exclusive(self, runs: Sequence[int]) -> Iterator[None]:
+        with self._lock:
+            self._set_sync(True)
+            with self._transaction():
+                yield
+
+    def _patiently(self, action: Any) -> Any:
+        """Run `action`, again while another process holds the write lock, with short random pauses."""
+        deadline = 0.0
+        while True:
+            try:
+                return action()
+            except sqlite3.Error as error:
+                if not _is_busy(error) or self._depth:
+                    raise _unavailable(error) from error
+                now = time.monotonic()
+                deadline = deadline or now + BUSY_S
+                if now > deadline:
+                    raise StoreUnavailable(
+                        f"{self.path!r} stayed locked for {BUSY_S:.0f} s by another process; nothing was written"
+                    ) from error
+                time.sleep(random.uniform(PAUSE_MIN_S, PAUSE_MAX_S))
+
+    # --- runs, names, schemas, keyframes -----------------------------------------------------
+
+    def _add(self, sql: str, args: Sequence[Any]) -> None:
+        """A small insert that needs no sync of its own: later durable commits carry it."""
+        with self._lock:
+            if self.read_only:
+                raise ReadOnlyStore(f"{self.path!r} is open read-only")
+            self._set_sync(False)
+            self._patiently(lambda: self._writer.execute(sql, args))
+
+    def create_run(self, tenant: str, scope: int, name: str, opened_at: int) -> int:
+        if not (rows := self.writer_query(SQL.find_run, (tenant, scope, name))):
+            self._add(
+                "INSERT INTO runs (id, tenant, scope, name, opened_at) "
+                "SELECT (SELECT coalesce(max(id), 0) + 1 FROM runs), ?1, ?2, ?3, ?4 "
+                "WHERE NOT EXISTS (SELECT 1 FROM runs WHERE tenant = ?1 AND scope = ?2 AND name = ?3)",
+                (tenant, scope, name, opened_at),
+            )
+            rows = self.writer_query(SQL.find_run, (tenant, scope, name))
+        return int(rows[0][0])
+
+    def add_names(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._add("INSERT INTO names (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM names WHERE name = ?1)", (name,))
+
+    def put_schema(self, fingerprint: str, declaration: bytes) -> None:
+        self._add(
+            "INSERT INTO schemas (fingerprint, declaration) SELECT ?1, ?2 "
+            "WHERE NOT EXISTS (SELECT 1 FROM schemas WHERE fingerprint = ?1)",
+            (fingerprint, declaration),
+        )
+
+    def put_frame(self, run: int, key: int, frame: Frame) -> None:
+        self._add(SQL.put_frame, (run, key, *frame))
+
+    def clock_offset_us(self) -> int:
+        return 0
+
+    # --- life --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        with self._lock:
+            for reader in list(self._readers):
+                reader.connection.close()
+            self._writer.close()
+
+    def after_fork(self) -> None:
+        # Closing an inherited connection would touch the parent's locks: keep it referenced, never use it.
+        self._abandoned += [self._writer, self._readers, self._local]
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        self._readers = weakref.WeakSet()
+        self._depth = 0
+        self._full = True
+        if self._memory:
+            raise StoreUnavailable("an in-memory store cannot be used in a forked child; open one there")
+        self._writer = self._connect()
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _unavailable(error: sqlite3.Error) -> Exception:
+    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+        return StoreUnavailable("the store was closed while in use")
+    return StoreUnavailable(f"SQLite refused: {error}; nothing was half written, the store can be used again once mended")

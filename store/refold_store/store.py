@@ -1,0 +1,193 @@
+"""Opening a store, and the store itself."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+from refold_store import jsontext
+from refold_store.backend import Backend
+from refold_store.committer import Committer
+from refold_store.conditions import Condition, compile_condition
+from refold_store.declare import compile_schema
+from refold_store.errors import ConfigError, Damaged
+from refold_store.events import NO_TRACE, Trace
+from refold_store.heads import Heads
+from refold_store.listing import list_runs
+from refold_store.reads import RunInfo
+from refold_store.run import Run
+from refold_store.schema import Schema
+from refold_store.sealer import Sealer
+
+PAGE = 500
+"""Runs listed in one query."""
+
+_open: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def open_store(
+    url: str | os.PathLike[str],
+    schema: Any = None,
+    *,
+    owners: Any = None,
+    strict_reads: bool = False,
+    read_only: bool = False,
+    create: bool = True,
+    record_reads: bool = True,
+    clock: Callable[[], int] | None = None,
+    random: Callable[[int], bytes] = os.urandom,
+) -> Store:
+    """Open the store at `url`: `sqlite:///claims.db`, a file path, `sqlite://` (in memory), or `postgresql://...`.
+
+    `schema` is a StateSchema class, a Pydantic model or TypedDict with `owners=`, a dict, or a YAML file. Without
+    one, each run is served under the schema its log declares. `clock` returns µs since the epoch; `random(n)` n bytes.
+    Raises StoreUnavailable, StoreOlder or StoreNewer (with the command that mends it), ConfigError.
+    """
+    text = os.fspath(url)
+    compiled = None if schema is None else compile_schema(schema, owners=owners)
+    return Store(
+        text,
+        _backend(text, read_only=read_only, create=create),
+        compiled,
+        strict_reads=strict_reads,
+        read_only=read_only,
+        record_reads=record_reads,
+        clock=clock,
+        random=random,
+    )
+
+
+def _backend(url: str, *, read_only: bool, create: bool) -> Backend:
+    if url.startswith(("postgresql://", "postgres://", "postgresql+psycopg://")):
+        from refold_store.postgres import PostgresBackend
+
+        return PostgresBackend(url.replace("postgresql+psycopg://", "postgresql://", 1), read_only=read_only)
+    from refold_store.sqlite import SqliteBackend
+
+    if url in ("sqlite://", "sqlite:///:memory:", ":memory:"):
+        return SqliteBackend(":memory:", read_only=read_only, create=create)
+    if url.startswith("sqlite:///"):
+        return SqliteBackend(url.removeprefix("sqlite:///"), read_only=read_only, create=create)
+    if "://" in url:
+        raise ConfigError(f"{url.split('://')[0]}:// is not a store refold knows; use sqlite:///FILE or postgresql://...")
+    return SqliteBackend(url, read_only=read_only, create=create)
+
+
+class Store:
+    """A database of runs. Thread-safe; close it, or use it in a `with` block."""
+
+    def __init__(
+        self,
+        url: str,
+        backend: Backend,
+        schema: Schema | None,
+        *,
+        strict_reads: bool,
+        read_only: bool,
+        record_reads: bool,
+        clock: Callable[[], int] | None,
+        random: Callable[[int], bytes],
+    ) -> None:
+        self.url = url
+        self.schema = schema
+        self.strict_reads = strict_reads
+        self.read_only = read_only
+        self._records = record_reads and not read_only
+        self._backend = backend
+        self._schemas: dict[str, Schema] = {} if schema is None else {schema.fingerprint: schema}
+        self._heads = Heads(backend, self._schema_of)
+        self._sealer = Sealer(backend, clock, random)
+        self._committer = Committer(backend, self._heads, self._sealer)
+        self._tracer: Callable[[], Trace] | None = None
+        _open.add(self)
+
+    @property
+    def backend(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._backend.name
+
+    def run(self, name: str, tenant: str = "default") -> Run:
+        """A run by name. Touches nothing; the first write opens it."""
+        return Run(self, name, tenant)
+
+    def runs(
+        self, tenant: str | None = None, *, where: str | Condition | None = None, limit: int | None = None
+    ) -> list[RunInfo]:
+        """Runs in the order they were opened. `where` is a condition over each run's current state: `status == "open"`."""
+        self.flush()
+        condition = compile_condition(where) if isinstance(where, str) else where
+        found: list[RunInfo] = []
+        for info in self._each_run(tenant):
+            if limit is not None and len(found) >= limit:
+                break
+            if condition is None or condition(Run(self, info.name, info.tenant).state().json()) is True:
+                found.append(info)
+        return found
+
+    def _each_run(self, tenant: str | None) -> Iterator[RunInfo]:
+        after = 0
+        while page := list_runs(self, tenant, after, PAGE):
+            for number, info in page:
+                after = number
+                if info.scope == "run":
+                    yield info
+
+    def flush(self) -> None:
+        """Append the reads and refusals that wait."""
+        if not self.read_only:
+            self._committer.flush()
+
+    def close(self) -> None:
+        """Flush and close. Closing twice is fine."""
+        if self in _open:
+            _open.discard(self)
+            try:
+                self._committer.close()
+            finally:
+                self._backend.close()
+
+    def _schema_of(self, fingerprint: str) -> Schema:
+        """A schema by the fingerprint the log names."""
+        found = self._schemas.get(fingerprint)
+        if found is None:
+            rows = self._backend.query(self._backend.sql.schema_get, (fingerprint,))
+            if not rows:
+                raise Damaged(f"the log names schema {fingerprint}, which table schemas does not hold")
+            found = self._schemas[fingerprint] = Schema.from_declaration(jsontext.decode(rows[0][0]))
+        return found
+
+    def _trace(self) -> Trace:
+        return NO_TRACE if self._tracer is None else self._tracer()
+
+    def _after_fork(self) -> None:
+        self._backend.after_fork()
+        self._committer.after_fork()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {self.backend} {self.url!r}>"
+
+
+def _close_all() -> None:
+    for store in list(_open):
+        store.close()
+
+
+def _fork_all() -> None:
+    for store in list(_open):
+        store._after_fork()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_fork_all)

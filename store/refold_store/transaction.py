@@ -1,0 +1,124 @@
+"""A transaction: several keys, several owners, all or none.
+
+It holds no lock before its end, does not see its own writes, and names a key once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from hashlib import sha256
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from refold_store import jsontext
+from refold_store.errors import TransactionInvalid
+from refold_store.requests import Op, Request, Written
+
+if TYPE_CHECKING:
+    from refold_store.run import BasedOn, Run
+
+
+class Transaction:
+    """Collects writes; commits them when the block ends without an exception. Then `written` lists the versions."""
+
+    def __init__(self, run: Run, request_id: str | None, turn: int | None) -> None:
+        self._run = run
+        self._request_id = request_id
+        self._turn = turn
+        self._ops: dict[str, Op] = {}
+        self._done = False
+        self.written: list[Written] = []
+
+    def write_state(
+        self,
+        key: str,
+        value: object,
+        *,
+        writer: str,
+        basis: str | None = None,
+        expected_version: int | None = None,
+        based_on: BasedOn | None = None,
+    ) -> None:
+        """Add a write. Owner and type are checked now, the rest when the transaction commits."""
+        self._add(key, value, writer, basis, expected_version, based_on)
+
+    def delete_state(
+        self,
+        key: str,
+        *,
+        writer: str,
+        basis: str | None = None,
+        expected_version: int | None = None,
+        based_on: BasedOn | None = None,
+    ) -> None:
+        """Add a delete."""
+        from refold_store.run import DELETE
+
+        self._add(key, DELETE, writer, basis, expected_version, based_on)
+
+    def _add(
+        self,
+        key: str,
+        value: object,
+        writer: str,
+        basis: str | None,
+        expected: int | None,
+        based_on: BasedOn | None,
+    ) -> None:
+        if self._done:
+            raise TransactionInvalid("this transaction has ended; begin a new one")
+        if key in self._ops:
+            raise TransactionInvalid(
+                f"key {key!r} is already written in this transaction; a transaction names a key once"
+            )
+        op = self._run._op(key, value, writer, basis, expected, based_on)
+        if op.key.scope != "run" and self._run.scope == 0:
+            raise TransactionInvalid(
+                f"key {key!r} has scope {op.key.scope!r} and lives in another run; a transaction lies in one run"
+            )
+        self._ops[key] = op
+
+    def _request(self) -> Request | None:
+        if self._done:
+            raise TransactionInvalid("this transaction has ended; begin a new one")
+        self._done = True
+        if not self._ops:
+            return None
+        return self._run._request(list(self._ops.values()), self._request_id, self._turn, whole=True)
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and (request := self._request()) is not None:
+            self.written = self._run._committer.submit(request)[0]
+        self._done = True
+
+    async def __aenter__(self) -> Transaction:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and (request := self._request()) is not None:
+            future = self._run._committer.submit_later(request)
+            self.written = (await asyncio.wrap_future(future))[0]
+        self._done = True
+
+
+def payload_of(request_id: str, ops: Sequence[Op]) -> str:
+    """What a request_id is bound to: writer, key, operation, update and expected version of each op."""
+    listed: list[Any] = [
+        [
+            op.writer,
+            op.name,
+            "delete" if op.prepared is None else "write",
+            None if op.prepared is None else op.prepared.text.decode(),
+            op.expected,
+        ]
+        for op in ops
+    ]
+    return sha256(jsontext.encode(listed)).hexdigest()[:32]

@@ -54,7 +54,7 @@ _RUN_LIST = (
     "(SELECT x.seq, x.recorded_at FROM events x WHERE x.run = r.id ORDER BY x.seq DESC LIMIT 1) h "
 )
 _INSERT_MANY = f"INSERT INTO events ({', '.join(_NAMES)}) SELECT * FROM unnest({{}})".format(
-    ", ".join(f"${n}::{_TYPES.get(name, 'int8')}[]" for n, name in enumerate(_NAMES, 1))
+    ", ".join(f"${n}::{_TYPES.get(name, 'text::int8')}[]" for n, name in enumerate(_NAMES, 1))
 )
 _NEWEST_OF = (
     "CROSS JOIN LATERAL (SELECT * FROM events w WHERE w.run = $1 AND w.key = {key} AND w.kind <= 2{bound} "
@@ -257,9 +257,7 @@ class PostgresBackend(Backend):
             if len(rows) == 1:
                 connection.cursor(binary=True).execute(SQL.insert, rows[0], prepare=True)
             else:
-                connection.cursor(binary=True).execute(
-                    _INSERT_MANY, [list(column) for column in zip(*rows, strict=True)], prepare=True
-                )
+                connection.cursor(binary=True).execute(_INSERT_MANY, _columns(rows), prepare=True)
         except psycopg.errors.UniqueViolation as error:
             raise HeadMoved from error
 
@@ -359,6 +357,14 @@ class PostgresBackend(Backend):
         self._connections = {}
         self._open_exclusive = False
         self._pool = self._make_pool()
+
+
+def _columns(rows: list[Row]) -> list[Any]:
+    """Rows turned into one array a column. Numbers go as an array literal: psycopg would size their type anew each time."""
+    return [
+        list(column) if name in _TYPES else f"{{{','.join('NULL' if n is None else str(n) for n in column)}}}"
+        for name, column in zip(_NAMES, zip(*rows, strict=True), strict=True)
+    ]
 
 
 def _configure(connection: Connection) -> None:

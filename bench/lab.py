@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,15 @@ def connect_traced(*args: Any, **named: Any) -> sqlite3.Connection:
     made: sqlite3.Connection = _connect(*args, **named)
     TRACED.append(made)
     return made
+
+
+def watch_all(callback: Callable[[str], object] | None) -> None:
+    """Sets or ends the tracing of all connections that are still open."""
+    for connection in TRACED[:]:
+        try:
+            connection.set_trace_callback(callback)
+        except sqlite3.ProgrammingError:  # closed meanwhile
+            TRACED.remove(connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +84,7 @@ class Lab:
 
     def fresh_file(self, stem: str) -> Path:
         """A path on the RAM disk where nothing is yet."""
-        folder = self.folder / f"{stem}-{next(self._numbers)}"
-        folder.mkdir(exist_ok=False)
-        return folder / "bench.db"
+        return Path(tempfile.mkdtemp(prefix=f"{stem}-", dir=self.folder)) / "bench.db"
 
     def database(self, name: str) -> tuple[str, bool]:
         """The URL of the database of that name, and whether it had to be made."""
@@ -120,12 +128,9 @@ class Lab:
     def statements(self, work: Callable[[], object]) -> int:
         """How many statements SQLite ran for some work, on all connections of this process; triggers count too."""
         found: list[str] = []
-        traced = TRACED[:]
-        for connection in traced:
-            connection.set_trace_callback(found.append)
+        watch_all(found.append)
         work()
-        for connection in traced:
-            connection.set_trace_callback(None)
+        watch_all(None)
         return len(found)
 
     def _wal_position(self) -> int:

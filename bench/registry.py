@@ -46,6 +46,7 @@ class Line:
     counts: dict[str, float] = field(default_factory=dict)
     microseconds: dict[str, float] = field(default_factory=dict)
     note: str = ""
+    peer_unit: str = "x"
 
     def compared(self, times: Timings, side: str, base: str, aim: float | None = None) -> None:
         """Adds the ratio of two sides, with its aim if it has one, and the times of all sides."""

@@ -17,7 +17,7 @@ COLUMNS = (
     "aim",
     "met",
     "quartiles",
-    "peers, x the same base",
+    "peers, x the same base unless said",
     "counts an operation",
     "µs",
 )
@@ -40,7 +40,7 @@ def named(values: Mapping[str, float], unit: str = "") -> str:
 
 def rows(line: Line) -> Iterator[str]:
     """A line's rows: one a figure with an aim; what stands beside them is said once."""
-    peers, counts, times = named(line.peers, "x"), named(line.counts), named(line.microseconds)
+    peers, counts, times = named(line.peers, line.peer_unit), named(line.counts), named(line.microseconds)
     where = f"{line.backend}, {line.place}"
     operation = line.operation + (f" ({line.note})" if line.note else "")
     if not line.checks:

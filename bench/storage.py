@@ -34,7 +34,7 @@ def storage(lab: Lab) -> Iterator[Line]:
             line.checks.append(Check("bytes a write", (written - start) / events, WRITE_AIMS[backend]))
             line.checks.append(Check("bytes a read", (read - written) / events, READ_AIMS[backend]))
             if lab.options.peers:
-                line.note += "; peers: bytes a write"
+                line.peer_unit = " bytes a write"
                 line.peers = dict(peer_bytes(lab, backend, keys))
             yield line
             ours.close()

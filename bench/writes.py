@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bench import peers
 from bench.lab import RAM, SQLITE, SYNC_1MS, Lab, ratio_check
@@ -20,6 +20,7 @@ STRUCTLOG_AIMS = {SQLITE: 1.7, "postgresql": 1.35}
 SPAN_AIMS = {SQLITE: 3.6, "postgresql": 2.1}
 LONG_AIM = 1.2
 SHORT_EVENTS = 1_000
+COUNTED = 100
 
 
 def writing_peers(lab: Lab, backend: str) -> list[peers.LangGraph | peers.EventSourcing]:
@@ -80,22 +81,27 @@ def write_structlog(lab: Lab) -> Iterator[Line]:
         logger_factory=structlog.PrintLoggerFactory(sink),
         cache_logger_on_first_use=True,
     )
-    yield from instrumented(lab, "write with structlog on", STRUCTLOG_AIMS, sink)
+    yield from instrumented(
+        lab, "write with structlog on", STRUCTLOG_AIMS, "log lines", lambda: sink.getvalue().count("\n")
+    )
 
 
-def instrumented(lab: Lab, words: str, aims: dict[str, float], sink: io.StringIO | None = None) -> Iterator[Line]:
-    """Writes against the floor on the RAM disk, whatever instrumentation the process has set up."""
+def instrumented(lab: Lab, words: str, aims: dict[str, float], what: str, made: Callable[[], int]) -> Iterator[Line]:
+    """Writes against the floor on the RAM disk, with the instrumentation that the process has set up.
+
+    `made` tells how much of `what` it has made so far: a ratio counts only if a write makes some.
+    """
     for backend in lab.options.backends:
         if RAM not in lab.options.places:
             return
         with subjects(lab, backend) as (ours, floor):
             times = lab.compare([Side("floor", floor.write), Side("refold", ours.write)])
-            line = Line(words, backend, RAM)
-            line.compared(times, "refold", "floor", aims[backend])
-            if sink is not None:
-                before = sink.getvalue().count("\n")
-                ours.write(100)
-                line.counts["log lines"] = (sink.getvalue().count("\n") - before) / 100
+            before = made()
+            ours.write(COUNTED)
+            line = Line(words, backend, RAM, counts={what: (made() - before) / COUNTED})
+            if not line.counts[what]:
+                line.note = f"not measured: a write made no {what}"
+            line.compared(times, "refold", "floor", aims[backend] if line.counts[what] else None)
             yield line
 
 
@@ -119,11 +125,12 @@ def write_otel(lab: Lab) -> Iterator[Line]:
     provider = sdk.TracerProvider()
     provider.add_span_processor(export.BatchSpanProcessor(Dropping()))
     trace.set_tracer_provider(provider)
-    for line in instrumented(lab, "write with an SDK span", SPAN_AIMS):
+
+    def taken() -> int:
         provider.force_flush()
-        line.counts["spans"] = float(Dropping.taken > 0)
-        line.note = "" if Dropping.taken else "no span was made: not measured"
-        yield line
+        return Dropping.taken
+
+    yield from instrumented(lab, "write with an SDK span", SPAN_AIMS, "spans", taken)
     provider.shutdown()
 
 

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from refold_store.reads import Read, ReadRecord, RunInfo, State
     from refold_store.reducers import add, append, by_key, deep_merge, last, merge, overwrite, union
     from refold_store.requests import Written
-    from refold_store.run import Moment, Run
+    from refold_store.moments import Moment
+    from refold_store.run import Run
     from refold_store.schema import Schema
     from refold_store.store import Store, open_store
 
@@ -73,13 +74,14 @@ _WHERE = {
     "refold_store.reads": "Read ReadRecord RunInfo State",
     "refold_store.reducers": "add append by_key deep_merge last merge overwrite union",
     "refold_store.requests": "Written",
-    "refold_store.run": "Moment Run",
+    "refold_store.moments": "Moment",
+    "refold_store.run": "Run",
     "refold_store.schema": "Schema",
     "refold_store.store": "Store open_store",
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
 
-__all__ = sorted(_HOME)  # noqa: PLE0605  # asserted name by name in the tests
+__all__ = sorted(_HOME)  # asserted name by name in the tests
 
 
 def __getattr__(name: str) -> Any:

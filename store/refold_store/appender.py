@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 
 from refold_store import jsontext
 from refold_store.backend import Backend, Frame, HeadMoved
-from refold_store.errors import Damaged, Refused, RequestReused, SchemaChanged
-from refold_store.events import RUN_OPENED, SCHEMA_DECLARED, Draft, Row
+from refold_store.errors import Damaged, Refused, RequestReused, SchemaChanged, TransactionInvalid
+from refold_store.events import RUN_OPENED, SCHEMA_DECLARED, WRITTEN, Draft, Row, Trace
+from refold_store.fold import body_text
 from refold_store.heads import CONTENDED_COMMITS, VALUE_MAX, Heads, RunHead, fold_from_frame
-from refold_store.plan import FRAME_MIN, Change, plan_unit, refusal
-from refold_store.requests import Request, Unit, Written
+from refold_store.plan import FRAME_MIN, Change, plan_unit, refs_text, refusal
+from refold_store.requests import Op, Request, Unit, Written
 from refold_store.schema import Schema
 from refold_store.sealer import Sealer
 
@@ -38,6 +39,43 @@ class Appender:
         self.sealer = sealer
         self._note = note
         self._stored_schemas: set[str] = set()
+
+    def write_one(self, head: RunHead, schema: Schema, op: Op, turn: int | None, trace: Trace) -> Written | None:
+        """Append one whole value on a head that is known and undisputed. None if anything is not as plain as that."""
+        at = head.keys.get(op.name)
+        prepared, ids = op.prepared, self.backend.ids
+        if (
+            at is None
+            or head.contended
+            or not head.loaded
+            or head.fingerprint != schema.fingerprint
+            or schema.invariants
+            or op.writer not in ids
+            or op.key.owner not in ids
+            or (op.expected is not None and op.expected != at.version)
+            or prepared is None
+        ):
+            return None
+        body = body_text(basis=op.basis, update=None, value=prepared.value_text)
+        version = at.version + 1
+        draft = Draft(
+            WRITTEN, op.writer, op.key.owner, op.name, version, None, turn, None, refs_text(op, None), body, None, trace
+        )
+        rows: list[Row] = []
+        try:
+            self.sealer.seal(head, draft, None, self.sealer.now(None), rows)
+            self.backend.append(rows, durable=True)
+        except HeadMoved:
+            head.forget()
+            head.contended = CONTENDED_COMMITS
+            return None
+        except BaseException:
+            head.forget()
+            raise
+        at.version, at.seq, at.absent, at.writer, at.text = version, head.seq, False, op.writer, None
+        if at.since_bytes > 0:
+            at.frame_bytes, at.since_bytes = 0, -1
+        return Written(op.name, version, head.seq, head.name)
 
     def commit(self, requests: Sequence[Request], *, durable: bool) -> None:
         """Give every request its results or its error."""
@@ -144,7 +182,14 @@ class Appender:
         request.error, request.results = None, []
         if not head.loaded:
             self.heads.load(head)
+        if request.new_run and head.seq:
+            request.error = TransactionInvalid(f"run {head.name!r} exists already; nothing was written")
+            return
         now = self.sealer.now(request.clock)
+        rows_before, changes_before = len(rows), len(changes)
+        if request.opens and head.seq:
+            request.error = TransactionInvalid(f"run {head.name!r} is already open; write to it instead")
+            return
         if not head.seq:
             if request.opener is None:
                 return
@@ -155,6 +200,9 @@ class Appender:
             if isinstance(item, Draft):
                 seal(head, item, None, now, rows)
             elif not self._unit(request, item, now, rows, changes):
+                if request.new_run:
+                    del rows[rows_before:], changes[changes_before:]
+                    head.forget()
                 return
 
     def _open(self, request: Request, opener: str, now: int, rows: list[Row]) -> None:
@@ -246,7 +294,8 @@ class Appender:
             request.results.append([])
             return True
         request.error = error
-        self._note(request.head, request.schema, draft)
+        if not request.new_run:
+            self._note(request.head, request.schema, draft)
         return False
 
     # --- keyframes ---------------------------------------------------------------------------
@@ -295,7 +344,7 @@ def _groups(requests: list[Request]) -> list[tuple[list[Request], bool]]:
             alone.append(([request], False))
         else:
             calm.append(request)
-    calm.sort(key=lambda request: (request.head.id or 0))
+    calm.sort(key=lambda request: request.head.id or 0)
     return ([(calm, False)] if calm else []) + alone + [(group, True) for group in contended.values()]
 
 

@@ -40,7 +40,7 @@ class Found(NamedTuple):
     trace_id: bytes | None
     span_id: bytes | None
     key: int
-    head: int
+    head: int = 0
 
 
 class Frame(NamedTuple):
@@ -223,12 +223,12 @@ class Backend(ABC):
     def head(self, run: int, *, writer: bool = False) -> tuple[int, bytes, int] | None:
         """Newest (seq, digest, recorded_at) of a run, or None if it holds no event."""
         rows = (self.writer_query if writer else self.query)(self.sql.head, (run,))
-        return tuple(rows[0]) if rows else None  # type: ignore[return-value]
+        return tuple(rows[0]) if rows else None
 
     def newest(self, run: int, key: int, upto: int = MAX_SEQ, *, writer: bool = False) -> Found | None:
         """The newest state event of a key at or before a seq."""
         rows = (self.writer_query if writer else self.query)(self.sql.newest, (run, key, upto))
-        return Found(*rows[0], 0) if rows else None
+        return Found(*rows[0]) if rows else None
 
     def newest_seen(self, run: int, key: int) -> Found | None:
         """The newest state event of a key together with the run's head in the same snapshot."""
@@ -238,7 +238,7 @@ class Backend(ABC):
     def version(self, run: int, key: int, version: int) -> Found | None:
         """The state event that made a version."""
         rows = self.query(self.sql.version, (run, key, version))
-        return Found(*rows[0], 0) if rows else None
+        return Found(*rows[0]) if rows else None
 
     def frame(self, run: int, key: int, upto: int, *, writer: bool = False) -> Frame | None:
         """The newest keyframe of a key at or before a seq."""

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from refold_store.appender import Appender
 from refold_store.backend import Backend
 from refold_store.errors import StoreClosed
-from refold_store.events import Draft
+from refold_store.events import Draft, Trace
 from refold_store.heads import Heads, RunHead
-from refold_store.requests import Request, Written
+from refold_store.requests import Op, Request, Written
 from refold_store.schema import Schema
 from refold_store.sealer import Sealer
 
@@ -89,9 +89,27 @@ class Committer:
             return request.results
         return self.submit_later(request).result()
 
+    def write_one(self, head: RunHead, schema: Schema, op: Op, turn: int | None, trace: Trace) -> Written | None:
+        """The short way of a lone write of a whole value, when the committer is idle and nothing waits for its run.
+
+        None: nothing was done, `submit` must decide.
+        """
+        if self._closed or self._failed is not None or self._queue or self._flush_waits or id(head) in self._pending:
+            return None
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._appender.write_one(head, schema, op, turn, trace)
+        finally:
+            self._lock.release()
+            if self._queue:
+                with self._cond:
+                    self._cond.notify()
+
     def submit_later(self, request: Request) -> Future[list[list[Written]]]:
         """Queue a request for the background thread; the future carries its result or its error."""
-        request.future = future = Future()
+        future: Future[list[list[Written]]] = Future()
+        request.future = future
         with self._cond:
             self._complain()
             self._queue.append(request)

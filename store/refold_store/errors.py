@@ -245,9 +245,7 @@ class ConfigError(RefoldError):
 class ConditionError(ConfigError):
     """A condition does not parse or uses what conditions do not allow. `column` counts from 1."""
 
-    def __init__(
-        self, message: str, *, expression: str, column: int | None = None, hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, expression: str, column: int | None = None, hint: str | None = None) -> None:
         self.expression = expression
         self.column = column
         self.hint = hint

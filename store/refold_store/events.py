@@ -54,7 +54,7 @@ SEEN_NOW = -1
 _NUMBERS = Struct(">8q")
 _LENGTH = Struct(">I")
 _NONE = b"\xff\xff\xff\xff"
-_prefixed_cache: dict[str, bytes] = {}
+_prefixed_cache: dict[str | None, bytes] = {None: _NONE}
 _PREFIXED_MAX = 8192
 """Name texts kept in their length-prefixed form; bounded, since names may come from anywhere."""
 
@@ -144,11 +144,9 @@ class Event:
 
 def prefixed(text: str | None) -> bytes:
     """UTF-8 bytes behind their four-byte length; none is 0xFFFFFFFF."""
-    if text is None:
-        return _NONE
     found = _prefixed_cache.get(text)
     if found is None:
-        raw = text.encode()
+        raw = (text or "").encode()
         found = _LENGTH.pack(len(raw)) + raw
         if len(_prefixed_cache) < _PREFIXED_MAX and len(raw) < 256:
             _prefixed_cache[text] = found
@@ -186,6 +184,7 @@ def header(
     trace_flags: int | None,
 ) -> bytes:
     """The bytes of all columns but salt, body and digest, in a fixed order."""
+    known = _prefixed_cache.get
     return b"".join(
         (
             _NUMBERS.pack(
@@ -199,9 +198,9 @@ def header(
                 -1 if trace_flags is None else trace_flags,
             ),
             _KIND_PREFIXED[kind],
-            prefixed(actor),
-            prefixed(owner),
-            prefixed(key),
+            known(actor) or prefixed(actor),
+            known(owner) or prefixed(owner),
+            known(key) or prefixed(key),
             _NONE if request_id is None else _prefixed_bytes(request_id.encode()),
             _NONE if refs is None else _prefixed_bytes(refs.encode()),
             _NONE if trace_id is None else _prefixed_bytes(trace_id),

@@ -163,9 +163,7 @@ class Heads:
             key_id = self.backend.ids[name]
             frame = self.backend.frame(head.id, key_id, at.seq, writer=True)
             at.frame_bytes = len(frame.body) if frame else 0
-            rows = self.backend.writer_query(
-                self.backend.sql.sizes, (head.id, key_id, frame.seq if frame else 0)
-            )
+            rows = self.backend.writer_query(self.backend.sql.sizes, (head.id, key_id, frame.seq if frame else 0))
             at.since_bytes = int(rows[0][0])
 
 

@@ -77,7 +77,7 @@ def has_wide_integer(text: bytes) -> bool:
 
 
 def is_plain(value: object) -> bool:
-    """Whether the value is made of JSON's own types alone (no models, no subclasses); one pass in C."""
+    """Whether the value is free of models, dataclasses and subclasses of JSON's types; one pass in C."""
     try:
         _dumps(value, None, _PLAIN_OPTIONS)
     except (TypeError, ValueError, RecursionError):

@@ -71,9 +71,7 @@ def list_runs(store: Store, tenant: str | None, after: int, limit: int) -> list[
 
 
 def _info(row: RunRow) -> RunInfo:
-    return RunInfo(
-        row.tenant, row.name, row.head, as_time(row.opened_at), as_time(row.last_at), SCOPE_NAMES[row.scope]
-    )
+    return RunInfo(row.tenant, row.name, row.head, as_time(row.opened_at), as_time(row.last_at), SCOPE_NAMES[row.scope])
 
 
 def run_info(run: Run) -> RunInfo:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 from refold_store.backend import MAX_SEQ
 from refold_store.errors import NoSuchMoment, NoSuchVersion
+from refold_store.events import READ, Draft
+from refold_store.looking import key_for_reading, look_state
+from refold_store.reads import Read, State
 
 if TYPE_CHECKING:
     from refold_store.run import Run
@@ -73,7 +76,8 @@ def _at_version(run: Run, key: str, version: int) -> Resolved:
     newest = None if number is None or run_id is None else run._backend.newest(run_id, number)
     if newest is None:
         raise NoSuchMoment(f"key {key!r} was never written in run {run.name!r}", moment=f"{key}@{version}")
-    assert number is not None and run_id is not None
+    assert number is not None
+    assert run_id is not None
     found = run._backend.version(run_id, number, version)
     if found is None:
         raise NoSuchVersion(key=key, version=version, newest=newest.version)
@@ -136,3 +140,32 @@ def _whole(run: Run, seq: int, forward: int, head: int) -> Resolved:
     if last == seq:
         return Resolved(seq)
     return Resolved(last if forward else txn - 1)
+
+
+class Moment:
+    """A run at one seq. Its answers never change."""
+
+    def __init__(self, run: Run, seq: int, warning: str | None = None) -> None:
+        self.run = run
+        self.seq = seq
+        self.warning = warning
+
+    def read_state(self, key: str, *, reader: str | None = None) -> Read:
+        """The version of a key at this moment; recorded if a reader is named."""
+        run = self.run
+        declared = key_for_reading(run, key)
+        run_id, number = run._run_id(), run._backend.id_of(key)
+        found = None if run_id is None or number is None else run._backend.newest(run_id, number, self.seq)
+        recorded = reader is not None and run.store._records
+        read = Read(run, key, declared, found, self.seq, recorded)
+        if reader is not None:
+            draft = Draft(READ, reader, None, key, read.version, self.seq, trace=run.store._trace())
+            run._note(read, draft, run.schema())
+        return read
+
+    def state(self) -> State:
+        """Every key that held a value at this moment."""
+        return look_state(self.run, self.seq)
+
+    def __repr__(self) -> str:
+        return f"<Moment seq {self.seq} of {self.run.name!r}>"

@@ -50,9 +50,7 @@ def plan_unit(heads: Heads, head: RunHead, schema: Schema, unit: Unit) -> list[C
 def _plan_op(heads: Heads, head: RunHead, unit: Unit, op: Op) -> Change:
     at = heads.key(head, op.name)
     if op.expected is not None and op.expected != at.version:
-        raise Conflict(
-            key=op.name, writer=op.writer, expected=op.expected, actual=at.version, actual_writer=at.writer
-        )
+        raise Conflict(key=op.name, writer=op.writer, expected=op.expected, actual=at.version, actual_writer=at.writer)
     try:
         kind, body, text, size = _outcome(heads, head, op, at)
     except Refused as error:
@@ -67,7 +65,7 @@ def _plan_op(heads: Heads, head: RunHead, unit: Unit, op: Op) -> Change:
         None,
         unit.turn,
         None,
-        _refs(op, unit),
+        refs_text(op, unit.payload),
         body,
         unit.clock,
         unit.trace,
@@ -116,16 +114,17 @@ def _folded(key: Any, previous: bytes | None, update: bytes) -> bytes:
     return jsontext.encode(key.fold(before, jsontext.decode(update)))
 
 
-def _refs(op: Op, unit: Unit) -> str | None:
-    if op.based_on is None and op.expected is None and op.refs is None and unit.payload is None:
+def refs_text(op: Op, payload: str | None) -> str | None:
+    """What a write refers to, as stored: it survives erasing. `payload` is what its request_id is bound to."""
+    if op.based_on is None and op.expected is None and op.refs is None and payload is None:
         return None
     refs: dict[str, Any] = dict(op.refs or {})
     if op.based_on is not None:
         refs["based_on"] = [list(pair) for pair in op.based_on]
     if op.expected is not None:
         refs["expected"] = op.expected
-    if unit.payload is not None:
-        refs["request"] = unit.payload
+    if payload is not None:
+        refs["request"] = payload
     return jsontext.encode(refs).decode()
 
 

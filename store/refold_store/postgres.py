@@ -1,7 +1,7 @@
 """PostgreSQL through psycopg 3: a writer connection for what must survive, one for what may follow, a pool of readers.
 
 Rules of this module
-- A lone write is one prepared statement in autocommit: one round trip, one sync. A batch is one statement too (`unnest`).
+- A lone write is one prepared statement in autocommit: one round trip, one sync. So is a batch (`unnest`).
 - Reads and keyframes go over a connection with `synchronous_commit = off`: the next durable commit carries them.
 - Under contention the run's advisory transaction lock is taken in a statement of its own, in READ COMMITTED.
 - After a lost connection the row's digest tells whether it was stored, so that nothing is stored twice.
@@ -44,9 +44,7 @@ _TYPES = {
     "trace_id": "bytea",
     "span_id": "bytea",
 }
-_FOUND = (
-    "e.seq, e.version, e.kind::int8, e.actor, e.owner, e.recorded_at, e.body, e.refs, e.trace_id, e.span_id, e.key"
-)
+_FOUND = "e.seq, e.version, e.kind::int8, e.actor, e.owner, e.recorded_at, e.body, e.refs, e.trace_id, e.span_id, e.key"
 _EVENT = ", ".join(f"e.{name}" for name in _NAMES)
 _RUN_HEAD = "(SELECT h.seq FROM events h WHERE h.run = $1 ORDER BY h.seq DESC LIMIT 1)"
 _RUN_LIST = (
@@ -87,8 +85,7 @@ SQL = Statements(
         "AND seq > $3 AND seq <= $4 ORDER BY seq"
     ),
     sizes=(
-        "SELECT coalesce(sum(length(body)), 0)::int8 FROM events "
-        "WHERE run = $1 AND key = $2 AND kind <= 2 AND seq > $3"
+        "SELECT coalesce(sum(length(body)), 0)::int8 FROM events WHERE run = $1 AND key = $2 AND kind <= 2 AND seq > $3"
     ),
     frame=(
         "SELECT seq, version, body FROM keyframes WHERE run = $1 AND key = $2 AND seq <= $3 ORDER BY seq DESC LIMIT 1"
@@ -101,9 +98,7 @@ SQL = Statements(
         + _NEWEST_OF.format(key="k.key", bound=" AND w.seq <= $2")
         + "WHERE k.run = $1 AND k.version = 1 AND k.kind <= 2 AND k.seq <= $2 ORDER BY k.seq"
     ),
-    version=(
-        f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.version = $3"
-    ),
+    version=(f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.version = $3"),
     history=(
         f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.seq <= $3 ORDER BY e.seq"
     ),
@@ -214,11 +209,14 @@ class PostgresBackend(Backend):
             raise StoreUnavailable(f"PostgreSQL gave no connection within {RECONNECT_S:.0f} s: {error}") from error
 
     def stream(self, sql: str, args: Sequence[Any], batch: int) -> Iterator[Any]:
-        with self._pool.connection() as connection, connection.transaction():
-            with psycopg.RawServerCursor(connection, "refold_stream") as cursor:
-                cursor.itersize = batch
-                cursor.execute(sql, args, binary=True)
-                yield from cursor
+        with (
+            self._pool.connection() as connection,
+            connection.transaction(),
+            psycopg.RawServerCursor(connection, "refold_stream") as cursor,
+        ):
+            cursor.itersize = batch
+            cursor.execute(sql, args, binary=True)
+            yield from cursor
 
     def writer_query(self, sql: str, args: Sequence[Any]) -> list[Any]:
         if self._open_exclusive:
@@ -325,9 +323,7 @@ class PostgresBackend(Backend):
         self._reconnecting(lambda: self._connection(durable=False).execute(sql, args, prepare=True))
 
     def add_names(self, names: Sequence[str]) -> None:
-        self._add(
-            "INSERT INTO names (name) SELECT unnest($1::text[]) ON CONFLICT (name) DO NOTHING", (list(names),)
-        )
+        self._add("INSERT INTO names (name) SELECT unnest($1::text[]) ON CONFLICT (name) DO NOTHING", (list(names),))
 
     def put_schema(self, fingerprint: str, declaration: bytes) -> None:
         self._add(
@@ -360,7 +356,7 @@ class PostgresBackend(Backend):
 
 
 def _columns(rows: list[Row]) -> list[Any]:
-    """Rows turned into one array a column. Numbers go as an array literal: psycopg would size their type anew each time."""
+    """Rows turned into one array a column. Numbers go as an array literal: psycopg would size their type each time."""
     return [
         list(column) if name in _TYPES else f"{{{','.join('NULL' if n is None else str(n) for n in column)}}}"
         for name, column in zip(_NAMES, zip(*rows, strict=True), strict=True)

@@ -55,7 +55,17 @@ def probe(function: Callable[[Any, Any], Any], name: str, kind: str | None) -> P
         for update in values
         if _is_pure_call(function, name, previous, update)
     }
-    return Probed(_order_is_free(function, values), starts_itself=worked != {False})
+    starts_itself = worked != {False}
+    return Probed(_order_is_free(function if starts_itself else started(function), values), starts_itself)
+
+
+def started(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The function, with the first update as first value."""
+
+    def start(previous: Any, update: Any) -> Any:
+        return update if previous is None else function(previous, update)
+
+    return start
 
 
 def _call(function: Callable[[Any, Any], Any], previous: Any, update: Any) -> Any:

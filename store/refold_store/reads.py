@@ -131,6 +131,11 @@ class Read:
         return [(key, version) for key, version in self.refs.get("based_on", ())]
 
     @property
+    def sensitive(self) -> bool:
+        """Whether the key is declared sensitive: show the value only when asked to."""
+        return self._key.sensitive
+
+    @property
     def trace_id(self) -> str | None:
         """The trace the write happened in, 32 hex digits."""
         found = self._found
@@ -202,5 +207,3 @@ class RunInfo:
     opened_at: datetime
     last_at: datetime
     scope: str = "run"
-
-

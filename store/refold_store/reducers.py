@@ -37,7 +37,7 @@ from refold_store.builtin_reducers import (
 )
 from refold_store.errors import ConfigError, ReducerError
 from refold_store.jsontext import member_path
-from refold_store.probing import probe
+from refold_store.probing import probe, started
 
 __all__ = [
     "BUILT_IN",
@@ -156,11 +156,8 @@ def _named(name: str) -> Reducer:
 def from_function(name: str, function: Function, kind: str | None) -> Reducer:
     """The reducer of a function, probed on values of a kind. Raises ConfigError if it is not pure."""
     found = probe(function, name, kind)
-
-    def start(previous: Any, update: Any) -> Any:
-        return update if previous is None else function(previous, update)
-
-    return Reducer(name, function if found.starts_itself else start, commutative=found.commutative, function=function)
+    apply = function if found.starts_itself else started(function)
+    return Reducer(name, apply, commutative=found.commutative, function=function)
 
 
 def load(path: str) -> Function:

@@ -71,9 +71,22 @@ class Request:
     record_refusals: bool = False
     """Refused units become `state.refused` events and the rest goes on (imports)."""
     opening: Sequence[Draft] = ()
+    """Events that follow `run.opened` and `schema.declared`, if this request opens the run."""
+    new_run: bool = False
+    """The run must not exist yet, and gets all items or none (imports): the first refused unit drops the request,
+    unrecorded; `len(results)` is then its number among the units."""
     clock: int | None = None
+    opens: bool = False
+    """The run must not be open yet: its opener writes initial values in their owners' names."""
     carried: list[Draft] = field(default_factory=list)
     """Reads and refusals of this run that waited for its next commit."""
     results: list[list[Written]] = field(default_factory=list)
     future: Future[list[list[Written]]] | None = None
     error: BaseException | None = None
+
+
+async def awaited(future: Future[list[list[Written]]]) -> list[list[Written]]:
+    """A request's results, for async callers."""
+    import asyncio  # an async caller has it loaded; the command line starts a fifth faster without
+
+    return await asyncio.wrap_future(future)

@@ -24,7 +24,7 @@ from urllib.parse import quote
 from refold_store.backend import Backend, Frame, HeadMoved, Statements
 from refold_store.errors import ReadOnlyStore, StoreUnavailable
 from refold_store.events import Row
-from refold_store.migrate import ensure_sqlite
+from refold_store.migrate import check_sqlite, ensure_sqlite
 
 BUSY_S = 30.0
 """Longest wait for another process's write before StoreUnavailable."""
@@ -42,7 +42,10 @@ _FOUND = (
     "e.trace_id, e.span_id, e.key"
 )
 _EVENT = f"(e.pos >> 32), (e.pos & 4294967295), {', '.join('e.' + c for c in _COLUMNS.split(', '))}"
-_RUN_HEAD = "(SELECT h.pos & 4294967295 FROM events h WHERE h.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY h.pos DESC LIMIT 1)"
+_RUN_HEAD = (
+    "(SELECT h.pos & 4294967295 FROM events h WHERE h.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) "
+    "ORDER BY h.pos DESC LIMIT 1)"
+)
 _RUN_LIST = (
     "SELECT r.id, r.tenant, r.name, r.scope, r.opened_at, (h.pos & 4294967295), h.recorded_at "
     "FROM runs r JOIN events h ON h.pos = (SELECT x.pos FROM events x "
@@ -116,15 +119,12 @@ SQL = Statements(
         f"SELECT {_EVENT} FROM events e WHERE e.kind = ?2 AND e.kind > 3 "
         "AND e.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY e.pos"
     ),
-    request=(
-        f"SELECT {_EVENT} FROM events e WHERE e.request_id = ?2 AND e.run = ?1"
-    ),
+    request=(f"SELECT {_EVENT} FROM events e WHERE e.request_id = ?2 AND e.run = ?1"),
     runs=_RUN_LIST + "WHERE r.tenant = ?1 AND r.scope = 0 AND r.id > ?2 ORDER BY r.id LIMIT ?3",
     runs_all=_RUN_LIST + "WHERE r.id > ?1 ORDER BY r.id LIMIT ?2",
     at_seq="SELECT (pos & 4294967295), recorded_at, clock, txn FROM events WHERE pos = (?1 << 32 | ?2)",
     txn_end=(
-        "SELECT max(pos) & 4294967295 FROM events WHERE txn = ?2 "
-        "AND pos BETWEEN (?1 << 32 | ?2) AND (?1 << 32 | ?3)"
+        "SELECT max(pos) & 4294967295 FROM events WHERE txn = ?2 AND pos BETWEEN (?1 << 32 | ?2) AND (?1 << 32 | ?3)"
     ),
     schema_get="SELECT declaration FROM schemas WHERE fingerprint = ?",
     keys=(
@@ -163,16 +163,15 @@ class SqliteBackend(Backend):
         self._abandoned: list[object] = []
         self._full = True
         self._depth = 0
-        if read_only or not create:
-            if not self._memory and not os.path.exists(path):
-                raise StoreUnavailable(f"no store at {path!r}; `refold init` or a write makes one")
+        if (read_only or not create) and not self._memory and not os.path.exists(path):
+            raise StoreUnavailable(f"no store at {path!r}; `refold init` or a write makes one")
         self._writer = self._connect()
         if not read_only:
             ensure_sqlite(lambda: self._writer)
+            self._writer.execute("PRAGMA synchronous = FULL")
         else:
-            from refold_store.migrate import check_sqlite
-
             check_sqlite(self._writer, path)
+        self._cursor = self._writer.cursor()
 
     def _connect(self) -> sqlite3.Connection:
         mode = "ro" if self.read_only else "rwc"
@@ -187,7 +186,9 @@ class SqliteBackend(Backend):
                 cached_statements=STATEMENT_CACHE,
             )
         except sqlite3.OperationalError as error:
-            raise StoreUnavailable(f"cannot open {self.path!r}: {error}; check the folder and its permissions") from error
+            raise StoreUnavailable(
+                f"cannot open {self.path!r}: {error}; check the folder and its permissions"
+            ) from error
         return connection
 
     # --- reads -------------------------------------------------------------------------------
@@ -223,7 +224,8 @@ class SqliteBackend(Backend):
 
     def writer_query(self, sql: str, args: Sequence[Any]) -> list[Any]:
         with self._lock:
-            return self._patiently(lambda: self._writer.execute(sql, args).fetchall())
+            rows: list[Any] = self._patiently(lambda: self._writer.execute(sql, args).fetchall())
+            return rows
 
     # --- appending ---------------------------------------------------------------------------
 
@@ -235,7 +237,7 @@ class SqliteBackend(Backend):
                 self._insert(rows)
             elif len(rows) == 1:
                 try:
-                    self._writer.execute(SQL.insert, rows[0])
+                    self._cursor.execute(SQL.insert, rows[0])
                 except sqlite3.Error:
                     self._patiently(lambda: self._insert(rows))
             else:
@@ -244,10 +246,7 @@ class SqliteBackend(Backend):
 
     def _insert(self, rows: list[Row]) -> None:
         try:
-            if len(rows) == 1:
-                self._writer.execute(SQL.insert, rows[0])
-            else:
-                self._writer.executemany(SQL.insert, rows)
+            self._cursor.executemany(SQL.insert, rows)
         except sqlite3.IntegrityError as error:
             raise HeadMoved from error
         except sqlite3.Error as error:
@@ -324,7 +323,9 @@ class SqliteBackend(Backend):
 
     def add_names(self, names: Sequence[str]) -> None:
         for name in names:
-            self._add("INSERT INTO names (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM names WHERE name = ?1)", (name,))
+            self._add(
+                "INSERT INTO names (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM names WHERE name = ?1)", (name,)
+            )
 
     def put_schema(self, fingerprint: str, declaration: bytes) -> None:
         self._add(
@@ -358,6 +359,7 @@ class SqliteBackend(Backend):
         if self._memory:
             raise StoreUnavailable("an in-memory store cannot be used in a forked child; open one there")
         self._writer = self._connect()
+        self._cursor = self._writer.cursor()
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
@@ -367,4 +369,6 @@ def _is_busy(error: sqlite3.Error) -> bool:
 def _unavailable(error: sqlite3.Error) -> Exception:
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return StoreUnavailable("the store was closed while in use")
-    return StoreUnavailable(f"SQLite refused: {error}; nothing was half written, the store can be used again once mended")
+    return StoreUnavailable(
+        f"SQLite refused: {error}; nothing was half written, the store can be used again once mended"
+    )

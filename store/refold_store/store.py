@@ -13,7 +13,6 @@ from refold_store import jsontext
 from refold_store.backend import Backend
 from refold_store.committer import Committer
 from refold_store.conditions import Condition, compile_condition
-from refold_store.declare import compile_schema
 from refold_store.errors import ConfigError, Damaged
 from refold_store.events import NO_TRACE, Trace
 from refold_store.heads import Heads
@@ -48,7 +47,7 @@ def open_store(
     Raises StoreUnavailable, StoreOlder or StoreNewer (with the command that mends it), ConfigError.
     """
     text = os.fspath(url)
-    compiled = None if schema is None else compile_schema(schema, owners=owners)
+    compiled = None if schema is None else _compiled(schema, owners)
     return Store(
         text,
         _backend(text, read_only=read_only, create=create),
@@ -59,6 +58,14 @@ def open_store(
         clock=clock,
         random=random,
     )
+
+
+def _compiled(source: Any, owners: Any) -> Schema:
+    if isinstance(source, Schema) and not owners:
+        return source
+    from refold_store.declare import compile_schema  # Pydantic and YAML: three times the rest of an import
+
+    return compile_schema(source, owners=owners)
 
 
 def _backend(url: str, *, read_only: bool, create: bool) -> Backend:
@@ -73,7 +80,9 @@ def _backend(url: str, *, read_only: bool, create: bool) -> Backend:
     if url.startswith("sqlite:///"):
         return SqliteBackend(url.removeprefix("sqlite:///"), read_only=read_only, create=create)
     if "://" in url:
-        raise ConfigError(f"{url.split('://')[0]}:// is not a store refold knows; use sqlite:///FILE or postgresql://...")
+        raise ConfigError(
+            f"{url.split('://')[0]}:// is not a store refold knows; use sqlite:///FILE or postgresql://..."
+        )
     return SqliteBackend(url, read_only=read_only, create=create)
 
 
@@ -117,7 +126,7 @@ class Store:
     def runs(
         self, tenant: str | None = None, *, where: str | Condition | None = None, limit: int | None = None
     ) -> list[RunInfo]:
-        """Runs in the order they were opened. `where` is a condition over each run's current state: `status == "open"`."""
+        """Runs in the order they were opened. `where` is a condition over a run's current state: `status == "open"`."""
         self.flush()
         condition = compile_condition(where) if isinstance(where, str) else where
         found: list[RunInfo] = []

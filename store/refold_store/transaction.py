@@ -5,18 +5,15 @@ It holds no lock before its end, does not see its own writes, and names a key on
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from hashlib import sha256
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from refold_store import jsontext
 from refold_store.errors import TransactionInvalid
-from refold_store.requests import Op, Request, Written
+from refold_store.requests import Op, Request, Written, awaited
+from refold_store.writing import DELETE, BasedOn, checked_op, request_of
 
 if TYPE_CHECKING:
-    from refold_store.run import BasedOn, Run
+    from refold_store.run import Run
 
 
 class Transaction:
@@ -24,6 +21,7 @@ class Transaction:
 
     def __init__(self, run: Run, request_id: str | None, turn: int | None) -> None:
         self._run = run
+        self._schema = run.schema()
         self._request_id = request_id
         self._turn = turn
         self._ops: dict[str, Op] = {}
@@ -53,8 +51,6 @@ class Transaction:
         based_on: BasedOn | None = None,
     ) -> None:
         """Add a delete."""
-        from refold_store.run import DELETE
-
         self._add(key, DELETE, writer, basis, expected_version, based_on)
 
     def _add(
@@ -72,7 +68,7 @@ class Transaction:
             raise TransactionInvalid(
                 f"key {key!r} is already written in this transaction; a transaction names a key once"
             )
-        op = self._run._op(key, value, writer, basis, expected, based_on)
+        op = checked_op(self._run, self._schema, key, value, writer, basis, expected, based_on)
         if op.key.scope != "run" and self._run.scope == 0:
             raise TransactionInvalid(
                 f"key {key!r} has scope {op.key.scope!r} and lives in another run; a transaction lies in one run"
@@ -85,7 +81,7 @@ class Transaction:
         self._done = True
         if not self._ops:
             return None
-        return self._run._request(list(self._ops.values()), self._request_id, self._turn, whole=True)
+        return request_of(self._run, self._schema, list(self._ops.values()), self._request_id, self._turn, whole=True)
 
     def __enter__(self) -> Transaction:
         return self
@@ -105,20 +101,5 @@ class Transaction:
     ) -> None:
         if kind is None and (request := self._request()) is not None:
             future = self._run._committer.submit_later(request)
-            self.written = (await asyncio.wrap_future(future))[0]
+            self.written = (await awaited(future))[0]
         self._done = True
-
-
-def payload_of(request_id: str, ops: Sequence[Op]) -> str:
-    """What a request_id is bound to: writer, key, operation, update and expected version of each op."""
-    listed: list[Any] = [
-        [
-            op.writer,
-            op.name,
-            "delete" if op.prepared is None else "write",
-            None if op.prepared is None else op.prepared.text.decode(),
-            op.expected,
-        ]
-        for op in ops
-    ]
-    return sha256(jsontext.encode(listed)).hexdigest()[:32]

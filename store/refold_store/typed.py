@@ -24,7 +24,7 @@ from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaVa
 from refold_store.codecs import JsonSchema
 from refold_store.coreschema import Look, sorted_sets, strict_and_sorted
 from refold_store.errors import ConfigError, InvalidValue, NotExact
-from refold_store.jsontext import canonical, encode, is_plain, member_path
+from refold_store.jsontext import MAX_DEPTH, canonical, encode, find_fault, is_plain, member_path
 
 _INEXACT = {"finite_number", "string_unicode", "recursion_loop"}
 """Pydantic's error types that say "no exact text" rather than "wrong type"."""
@@ -88,7 +88,7 @@ class TypedCodec:
             except ValidationError as error:
                 raise _invalid(error) from None
             except (PydanticSerializationError, ValueError) as error:
-                _refuse_text(error)
+                _refuse_text(error, typed)
             return typed, canonical(text) if sort else text
 
         return check
@@ -98,7 +98,7 @@ class TypedCodec:
         try:
             text = canonical(self._to_json(typed, by_alias=True, warnings=False))
         except (PydanticSerializationError, ValueError, RecursionError) as error:
-            _refuse_text(error)
+            _refuse_text(error, typed)
         try:
             back = self._read(text, by_alias=True, by_name=True)
         except ValidationError as error:
@@ -176,7 +176,15 @@ def _invalid(error: ValidationError, prefix: str = "", kind: type[InvalidValue] 
     return kind(f"{path}: {prefix}{first['msg']} ({found}){more}", path=path)
 
 
-def _refuse_text(error: Exception) -> NoReturn:
+def _refuse_text(error: Exception, value: Any) -> NoReturn:
+    """The serializer gave up: say where, if a leaf can be found that has no text."""
+    level = [("$", value)]
+    for _ in range(MAX_DEPTH):
+        for path, leaf in level:
+            fault = find_fault(leaf) if isinstance(leaf, (str, int, float)) else None
+            if fault is not None:
+                raise NotExact(f"{path} {fault[1]}", path=path) from None
+        level = [(member_path(path, name), inner) for path, outer in level for name, inner, _ in _members(outer, outer)]
     text = str(error).removeprefix("Error serializing to JSON: ")
     raise NotExact(f"$ has no exact JSON text: {text}", path="$") from None
 

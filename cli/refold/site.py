@@ -1,0 +1,146 @@
+"""Where a command works: the options every command takes, and the store and run they mean.
+
+Rules of this module
+- Looking opens the store read-only and never makes a file.
+- The run is looked up before anything is said about it, so that a typing mistake ends with near names.
+"""
+
+from __future__ import annotations
+
+import functools
+import getpass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from refold_store.run import Run
+    from refold_store.store import Store
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+STORE = "REFOLD_STORE"
+NO_STORE = f"no store given: pass --store URL or set {STORE} (sqlite:///FILE or postgresql://USER@HOST/DATABASE)"
+COMPLETIONS = 200
+"""Runs or keys offered to a shell."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The store, tenant and form of output a command was asked for."""
+
+    url: str | None
+    tenant: str
+    as_json: bool
+
+    @property
+    def store_url(self) -> str:
+        """The store's URL, or a usage error that names both ways to give one."""
+        if not self.url:
+            raise click.UsageError(NO_STORE)
+        return self.url
+
+    @contextmanager
+    def store(self, schema: Any = None, *, read_only: bool = True, **options: Any) -> Iterator[Store]:
+        """The store, open for the time of a block."""
+        from refold_store.store import open_store
+
+        options.setdefault("create", False)
+        with open_store(self.store_url, schema, read_only=read_only, **options) as store:
+            yield store
+
+    @contextmanager
+    def run(self, name: str, **options: Any) -> Iterator[Run]:
+        """A run that exists. Raises NoSuchRun with near names."""
+        with self.store(**options) as store:
+            run = store.run(name, self.tenant)
+            run.info()
+            yield run
+
+
+def common(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of all commands; the function gets them as a Site, first."""
+
+    @click.option("--store", "url", envvar=STORE, metavar="URL", help=f"The store; else {STORE}.")
+    @click.option("--tenant", default="default", show_default=True, help="Whose runs.")
+    @click.option("--json", "as_json", is_flag=True, help="Exact JSON instead of text.")
+    @functools.wraps(function)
+    def call(url: str | None, tenant: str, as_json: bool, **rest: Any) -> Any:
+        return function(Site(url, tenant, as_json), **rest)
+
+    return call
+
+
+def at_option(function: Function) -> Function:
+    """`--at MOMENT`."""
+    return click.option("--at", "moment", metavar="MOMENT", default="end", help="A moment; the newest by default.")(
+        function
+    )
+
+
+def sensitive_option(function: Function) -> Function:
+    """`--show-sensitive`."""
+    return click.option("--show-sensitive", is_flag=True, help="Show the values of sensitive keys, too.")(function)
+
+
+def login_name() -> str:
+    """The name of the person at the keyboard."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no such user in this container
+        return "unknown"
+
+
+def shown_url(url: str) -> str:
+    """A store's URL without its password."""
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        return url
+    return url.replace(f":{password}@", ":***@", 1) if password else url
+
+
+# --- completion --------------------------------------------------------------------------------
+
+
+def run_argument(function: Function) -> Function:
+    """The argument RUN, completed from the store."""
+    return click.argument("run_name", metavar="RUN", shell_complete=complete_runs)(function)
+
+
+def key_argument(function: Function) -> Function:
+    """The argument KEY, completed from the run."""
+    return click.argument("key", metavar="KEY", shell_complete=complete_keys)(function)
+
+
+def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
+    """Runs of the tenant that begin like this, the newest last."""
+    return _complete(ctx, incomplete, lambda site, store: (info.name for info in store.runs(site.tenant)))
+
+
+def complete_keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
+    """Keys of the run that begin like this."""
+    name = ctx.params.get("run_name")
+    if not isinstance(name, str):
+        return []
+    return _complete(ctx, incomplete, lambda site, store: store.run(name, site.tenant).keys())
+
+
+def _complete(ctx: click.Context, incomplete: str, names: Callable[[Site, Store], Any]) -> list[CompletionItem[Any]]:
+    from click.shell_completion import CompletionItem
+
+    from refold_store.errors import RefoldError
+
+    site = Site(ctx.params.get("url"), ctx.params.get("tenant") or "default", False)
+    try:
+        with site.store() as store:
+            found = [name for name in names(site, store) if name.startswith(incomplete) and name.isprintable()]
+    except (RefoldError, click.UsageError):  # a shell asks: nothing to offer is the only answer it understands
+        return []
+    return [CompletionItem(name) for name in found[:COMPLETIONS]]

@@ -1,0 +1,116 @@
+"""Looking things up for a run: one key, several keys, a whole state, the text of a value. Nothing here records.
+
+Each look is one statement, hence one snapshot. The log never changes below a seq, so what a value text needs later
+(keyframe, updates, schema) is the same whenever it is fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from refold_store import jsontext
+from refold_store.backend import Found
+from refold_store.errors import ConfigError, InvalidValue, UnknownKey
+from refold_store.events import WRITTEN
+from refold_store.fold import value_text
+from refold_store.heads import declared_schemas, fold_from_frame
+from refold_store.keys import Key
+from refold_store.reads import State
+from refold_store.schema import Schema
+
+if TYPE_CHECKING:
+    from refold_store.run import Run
+
+
+def look(run: Run, key: str) -> tuple[Found | None, int]:
+    """(newest state event of a key, head) of one snapshot. Head 0: the run is not open."""
+    backend = run._backend
+    run_id = run._head.id
+    if run_id is None and (run_id := run._run_id()) is None:
+        return None, 0
+    number = backend._ids.get(key)
+    if number is None:
+        head = run.head_seq()
+        number = backend.id_of(key)
+        if number is None:
+            return None, head
+    while True:
+        found = backend.newest_seen(run_id, number)
+        if found is not None:
+            return found, found.head
+        rows = backend.query(backend.sql.absent_seen, (run_id, number))
+        if rows:
+            return None, rows[0][0] or 0
+
+
+def look_many(run: Run, keys: Sequence[str]) -> tuple[dict[str, Found], int]:
+    """The newest state events of several keys, and the head, of one snapshot."""
+    run_id = run._run_id()
+    if run_id is None:
+        return {}, 0
+    backend = run._backend
+    head = run.head_seq()
+    numbers = {number: key for key in keys if (number := backend.id_of(key)) is not None}
+    rows = [Found(*row) for row in backend.query(backend.sql.many_seen, (run_id, str(list(numbers))))]
+    return {numbers[row.key]: row for row in rows}, rows[0].head if rows else head
+
+
+def look_state(run: Run, upto: int) -> State:
+    """Every key that holds a value at or before a seq."""
+    run_id = run._run_id()
+    if run_id is None:
+        return State(run, 0, {}, lambda key: key_for_reading(run, key))
+    rows = run._backend.state(run_id, upto)
+    names = run._backend.learn(row.key for row in rows)
+    found = {names[row.key]: row for row in rows if row.kind == WRITTEN}
+    seq = min(rows[0].head, upto) if rows else min(run.head_seq(), upto)
+    return State(run, seq, found, lambda key: key_for_reading(run, key))
+
+
+def text_of_value(run: Run, key: str, declared: Key, found: Found) -> bytes:
+    """The exact text of the value that a state event made."""
+    body = found.body
+    if body is None:
+        raise InvalidValue("this value was erased", key=key)
+    if body.startswith(b'{"value":'):
+        return body[9:-1]
+    if b'"value":' in body and "value" in jsontext.decode(body):
+        return value_text(body)
+    run_id = run._run_id()
+    assert run_id is not None
+    folding = _folding_key(run, run_id, key, declared, found.seq)
+    return jsontext.encode(fold_from_frame(run._backend, run_id, found.key, folding, found.seq))
+
+
+def _folding_key(run: Run, run_id: int, key: str, declared: Key, seq: int) -> Key:
+    """The declaration of a key that was in force at a seq: updates fold by the reducer they were written under."""
+    prints = [fingerprint for at, fingerprint in declared_schemas(run._backend, run_id) if at <= seq]
+    if not prints or (run.store.schema is not None and prints[-1] == run.store.schema.fingerprint):
+        return declared
+    return run.store._schema_of(prints[-1]).key(key)
+
+
+def key_for_reading(run: Run, key: str) -> Key:
+    """The declaration of a key, by the schema in force or else by an older one of this run."""
+    try:
+        return run.schema().key(key)
+    except UnknownKey:
+        run_id = run._run_id()
+        for _seq, fingerprint in reversed(declared_schemas(run._backend, run_id) if run_id else []):
+            try:
+                return run.store._schema_of(fingerprint).key(key)
+            except UnknownKey:
+                continue
+        raise
+
+
+def schema_in_force(run: Run) -> Schema:
+    """The schema that the log of a run declares last."""
+    run_id = run._run_id()
+    declared = [] if run_id is None else declared_schemas(run._backend, run_id)
+    if not declared:
+        raise ConfigError(
+            f"run {run.name!r} of tenant {run.tenant!r} has no state schema yet; open the store with schema=..."
+        )
+    return run.store._schema_of(declared[-1][1])

@@ -1,0 +1,150 @@
+"""What happens to a write before the log: owner, type, basis; and how a refusal is recorded.
+
+Rules of this module
+- The order of checks: the name, the owner, the update against its type, the basis. The rest needs the newest head
+  and is the committer's (`plan.py`).
+- Nothing here waits for the database: sync and async callers share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from refold_store import jsontext
+from refold_store.errors import (
+    BasisRequired,
+    InvalidValue,
+    NotExact,
+    NotOwner,
+    ReadOnlyStore,
+    Refused,
+)
+from refold_store.keys import Key
+from refold_store.names import check_name
+from refold_store.plan import refusal
+from refold_store.reads import Read
+from refold_store.requests import Op, Request, Unit, Written
+from refold_store.schema import Schema
+
+if TYPE_CHECKING:
+    from refold_store.run import Run
+
+BasedOn = Iterable["Read | Written | tuple[str, int]"]
+
+
+class _Delete:
+    __slots__ = ()
+
+
+DELETE = _Delete()
+"""Stands for the value of a delete."""
+
+
+def checked_op(
+    run: Run,
+    schema: Schema,
+    key: str,
+    value: object,
+    writer: str,
+    basis: str | None,
+    expected: int | None,
+    based_on: BasedOn | None,
+    *,
+    initial: bool = False,
+) -> Op:
+    """One checked write. A refusal is recorded, then raised. `initial`: by the run's opener, in the owner's name."""
+    store = run.store
+    if store.read_only:
+        raise ReadOnlyStore("the store was opened read-only; open it without read_only=True to write")
+    ids = run._backend._ids
+    if key not in ids:
+        check_name("key", key)
+    if writer not in ids:
+        check_name("writer", writer)
+    declared: Key | None = None
+    try:
+        declared = schema.key(key)
+        if writer not in declared.actors and not initial:
+            members = schema.groups.get(declared.owner, ())
+            raise NotOwner(key=key, writer=writer, owner=declared.owner, members=members)
+        prepared = None if value is DELETE else declared.prepare(value)
+        if basis is not None:
+            _check_basis(basis)
+        elif declared.basis_required and not initial:
+            raise BasisRequired(key=key, writer=writer)
+    except Refused as error:
+        error.key, error.writer = key, writer
+        refuse(run, schema, error, None if declared is None else declared.owner, value)
+    return Op(
+        key,
+        declared,
+        writer,
+        prepared,
+        basis,
+        expected,
+        None if based_on is None else tuple(_pair(one) for one in based_on),
+        {"initial": True} if initial else None,
+    )
+
+
+def refuse(run: Run, schema: Schema, error: Refused, owner: str | None, value: object) -> NoReturn:
+    """Record a refusal found before the log, then raise it."""
+    try:
+        update = None if value is DELETE else jsontext.encode(value)
+    except (NotExact, RecursionError):
+        update = None
+    draft = refusal(error, writer=error.writer or "", key=error.key or "", owner=owner, update=update)
+    draft.trace = run.store._trace()
+    run._committer.note(run._head, schema, draft, opener=error.writer)
+    raise error
+
+
+def request_of(
+    run: Run, schema: Schema, ops: Sequence[Op], request_id: str | None, turn: int | None, *, whole: bool = False
+) -> Request:
+    """The request of one write, or of a `whole` transaction."""
+    payload = None if request_id is None else payload_of(check_name("request_id", request_id), ops)
+    unit = Unit(ops, request_id, payload, turn, None, run.store._trace(), whole)
+    return Request(run._head, schema, (unit,), opener=ops[0].writer)
+
+
+def payload_of(request_id: str, ops: Sequence[Op]) -> str:
+    """What a request_id is bound to: writer, key, operation, update and expected version of each op."""
+    listed: list[Any] = [
+        [
+            op.writer,
+            op.name,
+            "delete" if op.prepared is None else "write",
+            None if op.prepared is None else op.prepared.text.decode(),
+            op.expected,
+        ]
+        for op in ops
+    ]
+    return sha256(jsontext.encode(listed)).hexdigest()[:32]
+
+
+def guess(run: Run, op: Op) -> None:
+    """Reduce in the caller's thread against the version it sees; the committer repeats it only if that moved."""
+    assert op.prepared is not None
+    read = run.peek(op.name)
+    try:
+        op.guess = (read.version, op.key.reduce(op.prepared, None if read.absent else read.text))
+    except Refused:
+        op.guess = None  # the committer decides on the newest version, and records it
+
+
+def _check_basis(basis: object) -> None:
+    if not isinstance(basis, str):
+        raise InvalidValue(f"a basis is text, not {type(basis).__name__}", path="basis")
+    try:
+        jsontext.encode(basis)
+    except NotExact as error:
+        raise InvalidValue(f"the basis cannot be stored: {error.detail}", path="basis") from None
+
+
+def _pair(one: Read | Written | tuple[str, int]) -> tuple[str, int]:
+    if isinstance(one, (Read, Written)):
+        return one.key, one.version
+    return check_name("key", one[0]), int(one[1])

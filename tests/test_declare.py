@@ -1,5 +1,7 @@
 """Declaring a state schema: classes, models, typed dicts, YAML; and the mistakes each finds, with their place."""
 
+# ruff: noqa: RUF012  # a schema class declares groups and invariants as plain attributes, as users write them
+
 from __future__ import annotations
 
 import operator

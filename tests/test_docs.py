@@ -43,7 +43,8 @@ def test_page_runs(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -
     """The blocks of a page run in order and print what the page shows."""
     server = request.getfixturevalue("pg_url") if SERVED in _text(path) else None
     page = Page(tmp_path, environment(), server)
-    assert run_page(path, page) == []
+    findings = run_page(path, page)
+    assert not findings, "\n\n".join(findings)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -22,10 +22,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 FENCE = re.compile(r"^(?P<fence>```+)(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
 RUN = ("refold", "python", "cat", "ls")
 TIMEOUT_S = 60
+MODULE = "documents_page"
 SERVER = re.compile(r"postgresql://[\w.@:-]*db\.example/refold\w*")
 """The server of the documents, which stands for the one of the tests."""
 
@@ -59,7 +61,8 @@ class Page:
     folder: Path
     env: dict[str, str]
     server: str | None = None
-    names: dict[str, object] = field(default_factory=lambda: {"__name__": "__page__"})
+    module: ModuleType = field(default_factory=lambda: ModuleType(MODULE))
+    """Holds what the page's Python blocks define; classes find each other's annotations through it."""
 
     def localised(self, text: str) -> str:
         """The text with the documents' server replaced by the tests' one."""
@@ -114,8 +117,9 @@ def run_page(path: Path, page: Page) -> list[str]:
 def _run_python(block: Block, page: Page, path: Path) -> str:
     source = "\n" * block.line + page.localised(block.text)
     out = io.StringIO()
+    sys.modules[MODULE] = page.module
     with contextlib.redirect_stdout(out), contextlib.chdir(page.folder):
-        exec(compile(source, str(path), "exec"), page.names)  # noqa: S102  # the page's own code is what is tested
+        exec(compile(source, str(path), "exec", dont_inherit=True), vars(page.module))
     return out.getvalue()
 
 

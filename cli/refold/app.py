@@ -69,7 +69,7 @@ A RUN is one job; a KEY is one fact in it, written by its one owner. A MOMENT is
 routing@2 or key:NAME@2 (a version), 2026-11-30T02:00:00Z (a time with a zone), -20m, turn:7, or end. A last
 @digits is a version, all digits are a seq.
 
-Every command takes --store URL (or REFOLD_STORE), --tenant and --json."""
+Commands on a store take --store URL (or REFOLD_STORE), --tenant and --json, after their name."""
 
 
 class Root(click.Group):
@@ -90,7 +90,7 @@ class Root(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            near = difflib.get_close_matches(name, COMMANDS, 2, 0.5)
+            near = difflib.get_close_matches(name, COMMANDS, 2, 0.6)
             hint = f"did you mean {' or '.join(near)}?" if near else "`refold --help` lists them"
             raise click.UsageError(f"no command {name!r}: {hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -141,8 +141,10 @@ class Root(click.Group):
 def _with_hint(error: click.UsageError) -> str:
     """A usage error as one line that says where to read on."""
     path = "refold" if error.ctx is None else error.ctx.command_path
-    text = error.format_message().rstrip(".?") if "\n" not in error.format_message() else error.format_message()
-    return text if path == "refold" or "--help" in text else f"{text} (see `{path} --help`)"
+    text = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption) and path == "refold":
+        return f"{text} here: options stand after the command, as in `refold runs {error.option_name} ...`"
+    return text if path == "refold" or "--help" in text or text.endswith("?") else f"{text} (see `{path} --help`)"
 
 
 def _end(message: str, code: int) -> NoReturn:

@@ -7,6 +7,7 @@ Rules of this module
 
 from __future__ import annotations
 
+import difflib
 import functools
 import getpass
 from collections.abc import Callable, Iterator
@@ -17,9 +18,12 @@ from urllib.parse import urlsplit
 
 import click
 
+from refold_store.errors import UnknownKey
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from refold_store.keys import Key
     from refold_store.run import Run
     from refold_store.store import Store
 
@@ -87,6 +91,15 @@ def at_option(function: Function) -> Function:
 def sensitive_option(function: Function) -> Function:
     """`--show-sensitive`."""
     return click.option("--show-sensitive", is_flag=True, help="Show the values of sensitive keys, too.")(function)
+
+
+def declared_key(run: Run, key: str) -> Key:
+    """How a key is declared; an unknown one is told with near names of the schema and of the run."""
+    try:
+        return run.declared(key)
+    except UnknownKey as error:
+        near = [*error.near, *difflib.get_close_matches(key, run.keys(), 3, 0.5)]
+        raise UnknownKey(key=key, near=list(dict.fromkeys(near))) from None
 
 
 def login_name() -> str:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from refold_store import jsontext
-from refold_store.backend import Backend, Frame, HeadMoved
-from refold_store.errors import Damaged, Refused, RequestReused, SchemaChanged, TransactionInvalid
+from refold_store.backend import MAX_SEQ, Backend, Frame, HeadMoved
+from refold_store.errors import Damaged, RefoldError, Refused, RequestReused, SchemaChanged, StoreUnavailable, TransactionInvalid
 from refold_store.events import RUN_OPENED, SCHEMA_DECLARED, WRITTEN, Draft, Row, Trace
 from refold_store.fold import body_text
 from refold_store.heads import CONTENDED_COMMITS, VALUE_MAX, Heads, RunHead, fold_from_frame
@@ -39,6 +39,8 @@ class Appender:
         self.sealer = sealer
         self._note = note
         self._stored_schemas: set[str] = set()
+        self._refusals: list[tuple[RunHead, Schema, Draft]] = []
+        self._epoch = backend.epoch
 
     def write_one(self, head: RunHead, schema: Schema, op: Op, turn: int | None, trace: Trace) -> Written | None:
         """Append one whole value on a head that is known and undisputed. None if anything is not as plain as that."""
@@ -47,6 +49,7 @@ class Appender:
         if (
             at is None
             or head.contended
+            or self.backend.epoch != self._epoch
             or not head.loaded
             or head.fingerprint != schema.fingerprint
             or schema.invariants
@@ -82,6 +85,7 @@ class Appender:
         todo = list(requests)
         for _try in range(TRIES_MAX):
             again: list[Request] = []
+            self._check_epoch()
             for group, exclusive in _groups(todo):
                 again += self._safely(group, durable=durable, exclusive=exclusive)
             if not again:
@@ -91,16 +95,33 @@ class Appender:
             request.error = Damaged("a commit lost every round against other writers; run `refold verify`")
 
     def _safely(self, group: list[Request], *, durable: bool, exclusive: bool) -> list[Request]:
+        """One attempt. A group that fails for another reason than the database is tried one by one."""
         try:
             for request in group:
                 self._make_ready(request)
             return self._attempt(group, durable=durable, exclusive=exclusive)
         except BaseException as error:
-            for request in group:
-                request.error = error
             if not isinstance(error, Exception):
+                for request in group:
+                    request.error = error
                 raise
-            return []
+            if self.backend.epoch != self._epoch and not isinstance(error, StoreUnavailable):
+                return group
+            if len(group) == 1 or isinstance(error, StoreUnavailable):
+                for request in group:
+                    request.error = error
+                return []
+        again: list[Request] = []
+        for request in group:
+            again += self._safely([request], durable=durable, exclusive=exclusive)
+        return again
+
+    def _check_epoch(self) -> None:
+        """After a lost connection nothing remembered is sure any more: a crash may have taken what no sync covered."""
+        if self.backend.epoch != self._epoch:
+            self._epoch = self.backend.epoch
+            self._stored_schemas.clear()
+            self.heads.forget_all()
 
     def _make_ready(self, request: Request) -> None:
         """Names, run and schema get their rows before the commit, so that a rollback cannot take them back."""
@@ -133,6 +154,7 @@ class Appender:
         rows: list[Row] = []
         changes: Changes = []
         later: list[Request] = []
+        self._refusals = []
         stored = False
         try:
             if exclusive:
@@ -140,12 +162,10 @@ class Appender:
                     for head in heads:
                         self.heads.load(head)
                     later = self._build(requests, rows, changes)
-                    if rows:
-                        self.backend.append(rows, durable=durable)
+                    self._append(rows, durable=durable)
             else:
                 later = self._build(requests, rows, changes)
-                if rows:
-                    self.backend.append(rows, durable=durable)
+                self._append(rows, durable=durable)
             stored = True
         except HeadMoved:
             for head in heads:
@@ -159,12 +179,21 @@ class Appender:
                 elif head.contended:
                     head.contended -= 1
         for request in requests:
-            if request not in later:
+            dropped = request.new_run and isinstance(request.error, Refused)
+            if not dropped and not any(request is one for one in later):
                 request.carried = []
-        for head, change in changes:
-            if change.update_bytes:
-                self._add_frame(head, change)
+        for refused in self._refusals:
+            self._note(*refused)
+        self._settle(changes)
+        for head in heads:
+            head.trim()
         return later
+
+    def _append(self, rows: list[Row], *, durable: bool) -> None:
+        if self.backend.epoch != self._epoch:
+            raise HeadMoved
+        if rows:
+            self.backend.append(rows, durable=durable)
 
     def _build(self, requests: list[Request], rows: list[Row], changes: Changes) -> list[Request]:
         later: list[Request] = []
@@ -182,20 +211,19 @@ class Appender:
         request.error, request.results = None, []
         if not head.loaded:
             self.heads.load(head)
-        if request.new_run and head.seq:
-            request.error = TransactionInvalid(f"run {head.name!r} exists already; nothing was written")
-            return
         now = self.sealer.now(request.clock)
         rows_before, changes_before = len(rows), len(changes)
-        if request.opens and head.seq:
-            request.error = TransactionInvalid(f"run {head.name!r} is already open; write to it instead")
-            return
-        if not head.seq:
+        was_open = head.seq > 0
+        if not was_open:
             if request.opener is None:
                 return
             self._open(request, request.opener, now, rows)
         for draft in request.carried:
             seal(head, draft, None, now, rows)
+        if was_open and (request.new_run or request.opens):
+            what = "exists already; nothing was written" if request.new_run else "is already open; write to it instead"
+            request.error = TransactionInvalid(f"run {head.name!r} {what}")
+            return
         for item in request.items:
             if isinstance(item, Draft):
                 seal(head, item, None, now, rows)
@@ -279,7 +307,7 @@ class Appender:
             raise RequestReused(request_id=unit.request_id or "", seq=first.seq, key=op.name, writer=op.writer)
         last = first.seq
         if first.txn is not None:
-            last = self.backend.writer_query(sql.txn_end, (head.id, first.txn, head.seq))[0][0]
+            last = self.backend.writer_query(sql.txn_end, (head.id, first.txn, MAX_SEQ))[0][0]
         return [
             Written(self.backend.text_of(row.key, writer=True) or "", row.version or 0, row.seq, head.name)
             for row in (Row(*row) for row in self.backend.writer_query(sql.events, (head.id, first.seq - 1, last)))
@@ -295,10 +323,24 @@ class Appender:
             return True
         request.error = error
         if not request.new_run:
-            self._note(request.head, request.schema, draft)
+            self._refusals.append((request.head, request.schema, draft))
         return False
 
     # --- keyframes ---------------------------------------------------------------------------
+
+    def _settle(self, changes: Changes) -> None:
+        """After the rows are stored: keyframes, and large values dropped from memory. Nothing here fails a stored write."""
+        if self.backend.epoch != self._epoch:
+            return
+        for head, change in changes:
+            at = change.at
+            if at.text is not None and len(at.text) > VALUE_MAX:
+                at.text = None
+            if change.update_bytes:
+                try:
+                    self._add_frame(head, change)
+                except RefoldError:
+                    at.since_bytes = -1  # counted anew with the next update, which tries again
 
     def _add_frame(self, head: RunHead, change: Change) -> None:
         """Write a keyframe if the key's updates now outweigh its last one."""
@@ -324,10 +366,7 @@ def _advance(change: Change, seq: int, schema: Schema) -> None:
         at.since_bytes += change.update_bytes
     elif at.since_bytes > 0:
         at.frame_bytes, at.since_bytes = 0, -1
-    text = change.text
-    if text is not None and (len(text) > VALUE_MAX or (op.key.reducer.name == "last" and not schema.invariants)):
-        text = None
-    at.text = text
+    at.text = None if op.key.reducer.name == "last" and not schema.invariants else change.text
 
 
 def _groups(requests: list[Request]) -> list[tuple[list[Request], bool]]:

@@ -10,7 +10,7 @@ Rules of this module
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ class Found(NamedTuple):
     refs: str | None
     trace_id: bytes | None
     span_id: bytes | None
+    trace_flags: int | None
     key: int
     head: int = 0
 
@@ -102,10 +103,16 @@ class Backend(ABC):
 
     name: str
     sql: Statements
+    place: str
+    """Where it is, fit to be shown: no user, password or parameter."""
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
         self._texts: dict[int, str] = {}
+        self.epoch = 0
+        """Grows when a lost connection was replaced. What was read or stored without a sync before may be gone."""
+        self.on_reconnect: Callable[[], None] | None = None
+        """Told when a lost connection is back. Must not raise."""
 
     # --- what a subclass gives ---------------------------------------------------------------
 
@@ -170,6 +177,12 @@ class Backend(ABC):
             self.add_names(absent)
             self._look_up(absent)
 
+    def look_up(self, name: str) -> int | None:
+        """The id of a name on the writer connection, or None. Adds nothing: inside `exclusive` a rollback takes it back."""
+        if name not in self._ids:
+            self._look_up((name,))
+        return self._ids.get(name)
+
     def _look_up(self, names: Sequence[str]) -> None:
         for name in names:
             for number, text in self.writer_query(self.sql.names_by_text, (name,)):
@@ -188,30 +201,30 @@ class Backend(ABC):
         """The id of a name, or None if the store has never seen it."""
         found = self._ids.get(name)
         if found is None:
-            for number, text in self.query(self.sql.names_by_text, (name,)):
-                self._remember(number, text)
-            found = self._ids.get(name)
+            for found, text in self.query(self.sql.names_by_text, (name,)):
+                self._remember(found, text)
         return found
 
     def text_of(self, number: int | None, *, writer: bool = False) -> str | None:
         """The name behind an id."""
         if number is None:
             return None
-        if number not in self._texts:
-            self.learn((number,), writer=writer)
-        return self._texts[number]
+        texts = self._texts
+        return texts[number] if number in texts else self.learn((number,), writer=writer)[number]
 
     def learn(self, numbers: Iterable[int], *, writer: bool = False) -> dict[int, str]:
         """Look up the names behind ids in one statement; returns all that are known."""
-        missing = sorted({number for number in numbers if number not in self._texts})
+        texts = self._texts  # another one may take its place after a lost connection
+        missing = sorted({number for number in numbers if number not in texts})
         if missing:
             ask = self.writer_query if writer else self.query
             for number, text in ask(self.sql.names_by_ids, (str(missing),)):
                 self._remember(number, text)
-            lost = [number for number in missing if number not in self._texts]
+                texts[number] = text
+            lost = [number for number in missing if number not in texts]
             if lost:
                 raise Damaged(f"the log uses name ids {lost[:5]}, which table names does not hold; restore a backup")
-        return self._texts
+        return texts
 
     # --- reads -------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from refold_store.appender import Appender
 from refold_store.backend import Backend
@@ -45,11 +46,22 @@ class Pending:
     drafts: list[Draft] = field(default_factory=list)
 
 
+class Watch(Protocol):
+    """Who wants to know what the committer does. It must not raise, and runs under the committer's lock."""
+
+    def committed(self, requests: int) -> None:
+        """So many queued requests were handled in one commit. (A caller who commits itself is not told of.)"""
+
+    def flush_failed(self, error: BaseException) -> None:
+        """Reads and refusals that waited could not be stored."""
+
+
 class Committer:
     """Appends to the log for one store and one process."""
 
     def __init__(self, backend: Backend, heads: Heads, sealer: Sealer) -> None:
         self.heads = heads
+        self.watch: Watch | None = None
         self._sealer = sealer
         self._appender = Appender(backend, heads, sealer, self._note_refusal)
         self._reset()
@@ -74,6 +86,8 @@ class Committer:
             self._complain()
         if not self._queue and not self._flush_waits and self._lock.acquire(blocking=False):
             try:
+                if self._closed:
+                    self._complain()
                 if self._pending:
                     self._carry((request,))
                 self._appender.commit((request,), durable=True)
@@ -99,6 +113,8 @@ class Committer:
         if not self._lock.acquire(blocking=False):
             return None
         try:
+            if self._closed or id(head) in self._pending:
+                return None
             return self._appender.write_one(head, schema, op, turn, trace)
         finally:
             self._lock.release()
@@ -119,6 +135,8 @@ class Committer:
 
     def note(self, head: RunHead, schema: Schema, draft: Draft, *, opener: str | None = None) -> None:
         """Append a read or refusal with the next commit of its run, or after FLUSH_S."""
+        if self._count >= PENDING_MAX:
+            self.flush()
         with self._cond:
             if self._closed or self._failed is not None:
                 self._complain()
@@ -133,9 +151,6 @@ class Committer:
                 self._deadline = time.monotonic() + FLUSH_S
                 self._start()
                 self._cond.notify()
-            full = self._count >= PENDING_MAX
-        if full:
-            self.flush()
 
     def _note_refusal(self, head: RunHead, schema: Schema, draft: Draft) -> None:
         """A refusal found during a commit; PENDING_MAX is left to the next reader."""
@@ -180,8 +195,17 @@ class Committer:
         """In a forked child: an empty queue, no thread, nothing pending (the parent has it)."""
         self._reset()
         self._sealer.after_fork()
-        for head in self.heads.all():
-            head.forget()
+        self.heads.after_fork()
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for the background thread."""
+        return len(self._queue)
+
+    @property
+    def pending(self) -> int:
+        """Reads and refusals that wait to be appended."""
+        return self._count
 
     # --- the background thread ---------------------------------------------------------------
 
@@ -201,6 +225,8 @@ class Committer:
                         self._flush(durable=False)
                     except Exception as error:  # told to the next caller
                         self._failed = error
+                        if self.watch is not None:
+                            self.watch.flush_failed(error)
                         self._deadline = time.monotonic() + FLUSH_AGAIN_S
 
     def _wait(self) -> bool:
@@ -221,6 +247,8 @@ class Committer:
             self._carry(batch)
             try:
                 self._appender.commit(batch, durable=True)
+                if self.watch is not None:
+                    self.watch.committed(len(batch))
             finally:
                 for request in batch:
                     if request.carried:

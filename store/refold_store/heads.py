@@ -7,9 +7,11 @@ Rules of this module
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from refold_store import jsontext
 from refold_store.backend import MAX_SEQ, Backend
@@ -44,7 +46,7 @@ class KeyHead:
     """Bytes of updates since the last keyframe; -1: not counted yet."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class RunHead:
     """The newest end of one run. `id` is None while the run is not in the store."""
 
@@ -68,6 +70,11 @@ class RunHead:
         self.loaded = self.fresh = False
         self.keys.clear()
 
+    def trim(self) -> None:
+        """Keep memory bounded. Between commits only: until its rows are stored, a head is the one that knows them."""
+        if len(self.keys) > KEYS_MAX:
+            self.keys.clear()
+
     @property
     def fingerprint(self) -> str | None:
         """The schema in force, or None before the first."""
@@ -86,19 +93,33 @@ class Heads:
         self.backend = backend
         self.schema_of = schema_of
         self._runs: OrderedDict[tuple[str, int, str], RunHead] = OrderedDict()
+        self._alive: WeakValueDictionary[tuple[str, int, str], RunHead] = WeakValueDictionary()
+        self._lock = threading.Lock()
 
     def get(self, tenant: str, scope: int, name: str) -> RunHead:
-        """The head of a run, made (unloaded) if it is not remembered."""
-        found = self._runs.get((tenant, scope, name))
+        """The head of a run, made (unloaded) if it is not remembered. A run has one as long as anybody holds it."""
+        at = (tenant, scope, name)
+        found = self._runs.get(at)
         if found is None:
-            found = self._runs.setdefault((tenant, scope, name), RunHead(tenant, name, scope))
-            while len(self._runs) > RUNS_MAX:
-                self._runs.popitem(last=False)
+            with self._lock:
+                found = self._alive.get(at)
+                if found is None:
+                    found = self._alive[at] = RunHead(tenant, name, scope)
+                self._runs[at] = found
+                while len(self._runs) > RUNS_MAX:
+                    self._runs.popitem(last=False)
         return found
 
-    def all(self) -> list[RunHead]:
-        """Every head this process remembers."""
-        return list(self._runs.values())
+    def forget_all(self) -> None:
+        """Drop what may be outdated about every run."""
+        with self._lock:
+            for head in list(self._alive.values()):
+                head.forget()
+
+    def after_fork(self) -> None:
+        """In a forked child: nothing is known for sure, and nobody holds the lock."""
+        self._lock = threading.Lock()
+        self.forget_all()
 
     def load(self, head: RunHead) -> None:
         """Read the newest end of a run on the writer connection."""
@@ -121,13 +142,11 @@ class Heads:
             return found
         found = KeyHead()
         if head.id is not None and head.seq:
-            self.backend.intern((name,))
-            row = self.backend.newest(head.id, self.backend.ids[name], head.seq, writer=True)
+            number = self.backend.look_up(name)
+            row = None if number is None else self.backend.newest(head.id, number, head.seq, writer=True)
             if row is not None:
                 found.version, found.seq, found.absent = row.version, row.seq, row.kind == DELETED
                 found.writer = self.backend.text_of(row.actor, writer=True)
-        if len(head.keys) >= KEYS_MAX:
-            head.keys.clear()
         head.keys[name] = found
         return found
 

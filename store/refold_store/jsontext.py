@@ -280,6 +280,8 @@ class _Reader:
 
 def parse(text: bytes | str) -> Any:
     """The value of a JSON text from outside, read strictly. Raises NotExact with path or position."""
+    if isinstance(text, bytes) and (found := _reread(text)) is not None:
+        return found
     source = text if isinstance(text, str) else _as_text(text)
     if source.startswith("\ufeff"):
         raise NotExact("$: the text starts with a byte order mark; remove it (position 0)", path="$")
@@ -301,6 +303,17 @@ def parse(text: bytes | str) -> Any:
         raise NotExact(f"{path} {reason}", path=path)
     encode(value)  # lone surrogates, over-deep nesting
     return value
+
+
+def _reread(text: bytes) -> Any:
+    """The value, if orjson spells it as this very text: then nothing was dropped or changed. None if it does not."""
+    try:
+        value = _loads(text)
+        if _dumps(value) == text and (len(text) <= _SHORTEST_DEEP or not _too_deep(text, value)):
+            return value
+    except (TypeError, ValueError, RecursionError):
+        pass
+    return None
 
 
 def _as_text(raw: bytes) -> str:

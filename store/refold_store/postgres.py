@@ -44,7 +44,10 @@ _TYPES = {
     "trace_id": "bytea",
     "span_id": "bytea",
 }
-_FOUND = "e.seq, e.version, e.kind::int8, e.actor, e.owner, e.recorded_at, e.body, e.refs, e.trace_id, e.span_id, e.key"
+_FOUND = (
+    "e.seq, e.version, e.kind::int8, e.actor, e.owner, e.recorded_at, e.body, e.refs, "
+    "e.trace_id, e.span_id, e.trace_flags, e.key"
+)
 _EVENT = ", ".join(f"e.{name}" for name in _NAMES)
 _RUN_HEAD = "(SELECT h.seq FROM events h WHERE h.run = $1 ORDER BY h.seq DESC LIMIT 1)"
 _RUN_LIST = (
@@ -144,6 +147,7 @@ class PostgresBackend(Backend):
             self._pool.close()
             raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}; check the URL and the server") from error
         try:
+            self.place = f"{writer.info.host}:{writer.info.port}/{writer.info.dbname}"
             check_postgres(_revision(writer))
         except RefoldError:
             self.close()
@@ -167,6 +171,10 @@ class PostgresBackend(Backend):
     def _connection(self, *, durable: bool) -> Connection:
         found = self._connections.get(durable)
         if found is None or found.closed or found.broken:
+            if found is not None:
+                self._lose_memory()
+            elif not durable and True in self._connections:
+                self._connection(durable=True).execute("SELECT 1")  # if the server was away, this one knows
             found = psycopg.connect(self.url, autocommit=True, cursor_factory=psycopg.RawCursor)
             _configure(found)
             if not durable:
@@ -174,12 +182,21 @@ class PostgresBackend(Backend):
             self._connections[durable] = found
         return found
 
+    def _lose_memory(self) -> None:
+        """A connection was lost, perhaps in a crash: what no sync covered may be gone, names and heads included."""
+        self.epoch += 1
+        self._ids.clear()
+        self._texts = {}
+
     def _reconnecting(self, action: Callable[[], T]) -> T:
         """Run `action`, again after a lost connection, until the server answers or RECONNECT_S is over."""
         deadline, pause = 0.0, RECONNECT_PAUSE_MIN_S
         while True:
             try:
-                return action()
+                done = action()
+                if deadline and self.on_reconnect is not None:
+                    self.on_reconnect()
+                return done
             except psycopg.OperationalError as error:
                 if not _is_lost(error):
                     raise _unavailable(error) from error
@@ -209,14 +226,17 @@ class PostgresBackend(Backend):
             raise StoreUnavailable(f"PostgreSQL gave no connection within {RECONNECT_S:.0f} s: {error}") from error
 
     def stream(self, sql: str, args: Sequence[Any], batch: int) -> Iterator[Any]:
-        with (
-            self._pool.connection() as connection,
-            connection.transaction(),
-            psycopg.RawServerCursor(connection, "refold_stream") as cursor,
-        ):
-            cursor.itersize = batch
-            cursor.execute(sql, args, binary=True)
-            yield from cursor
+        try:
+            with (
+                self._pool.connection() as connection,
+                connection.transaction(),
+                psycopg.RawServerCursor(connection, "refold_stream") as cursor,
+            ):
+                cursor.itersize = batch
+                cursor.execute(sql, args, binary=True)
+                yield from cursor
+        except psycopg.Error as error:
+            raise _unavailable(error) from error
 
     def writer_query(self, sql: str, args: Sequence[Any]) -> list[Any]:
         if self._open_exclusive:
@@ -232,21 +252,16 @@ class PostgresBackend(Backend):
             self._insert(self._connections[True], rows)
             self._uncommitted = rows
             return
-        lost = False
+        epoch, sent = self.epoch, False
 
         def once() -> None:
-            nonlocal lost
+            nonlocal sent
             connection = self._connection(durable=durable)
-            if lost and self._stored(connection, rows):
-                return
-            try:
+            if self.epoch == epoch:
+                sent = True
                 self._insert(connection, rows)
-            except HeadMoved:
-                if not (lost and self._stored(connection, rows)):
-                    raise
-            except psycopg.OperationalError:
-                lost = True
-                raise
+            elif not (sent and self._stored(connection, rows)):
+                raise HeadMoved
 
         self._reconnecting(once)
 
@@ -256,12 +271,20 @@ class PostgresBackend(Backend):
                 connection.cursor(binary=True).execute(SQL.insert, rows[0], prepare=True)
             else:
                 connection.cursor(binary=True).execute(_INSERT_MANY, _columns(rows), prepare=True)
-        except psycopg.errors.UniqueViolation as error:
+        except (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected) as error:
             raise HeadMoved from error
 
     def _stored(self, connection: Connection, rows: list[Row]) -> bool:
-        """Whether exactly these rows are there. One transaction stored them, so the last one speaks for all."""
+        """Whether exactly these rows are there. One transaction stored them, so the last one speaks for all.
+
+        A lost session may still be on its way to the disk. The key of the row is tried first: that waits for it.
+        """
         last = rows[-1]
+        try:
+            with connection.transaction(force_rollback=True):
+                connection.cursor(binary=True).execute(SQL.insert, last, prepare=True)
+        except psycopg.errors.UniqueViolation:
+            pass
         found = connection.execute("SELECT digest FROM events WHERE run = $1 AND seq = $2", (last.run, last.seq))
         row = found.fetchone()
         return row is not None and row[0] == last.digest
@@ -274,20 +297,26 @@ class PostgresBackend(Backend):
             yield
             self._open_exclusive = False
             self._commit(connection, self._uncommitted)
-        except psycopg.OperationalError as error:
-            raise HeadMoved from error
+        except psycopg.Error as error:
+            _roll_back(connection)
+            if isinstance(error, psycopg.OperationalError) and _is_lost(error):
+                raise HeadMoved from error
+            raise _unavailable(error) from error
         except BaseException:
-            with suppress(psycopg.Error):
-                connection.execute("ROLLBACK")
+            _roll_back(connection)
             raise
         finally:
             self._open_exclusive = False
 
     def _begin(self, runs: Sequence[int]) -> Connection:
         connection = self._connection(durable=True)
-        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-        for run in sorted(runs):
-            connection.execute("SELECT pg_advisory_xact_lock($1::int4, $2::int4)", (LOCK_RUN, run))
+        try:
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            for run in sorted(runs):
+                connection.execute("SELECT pg_advisory_xact_lock($1::int4, $2::int4)", (LOCK_RUN, run))
+        except BaseException:
+            _roll_back(connection)
+            raise
         return connection
 
     def _commit(self, connection: Connection, rows: list[Row]) -> None:
@@ -353,6 +382,11 @@ class PostgresBackend(Backend):
         self._connections = {}
         self._open_exclusive = False
         self._pool = self._make_pool()
+
+
+def _roll_back(connection: Connection) -> None:
+    with suppress(psycopg.Error):
+        connection.execute("ROLLBACK")
 
 
 def _columns(rows: list[Row]) -> list[Any]:

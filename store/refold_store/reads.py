@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from refold_store import jsontext
 from refold_store.backend import Found
-from refold_store.events import DELETED
+from refold_store.events import DELETED, NO_TRACE, Trace
 from refold_store.fold import ABSENT, basis_of
 
 if TYPE_CHECKING:
@@ -146,6 +146,17 @@ class Read:
         """The span of the write, 16 hex digits."""
         found = self._found
         return None if found is None or found.span_id is None else found.span_id.hex()
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the write's trace was sampled: only then can a trace backend hold it."""
+        return bool((self.trace.flags or 0) & 1)
+
+    @property
+    def trace(self) -> Trace:
+        """The trace context of the write, as stored."""
+        found = self._found
+        return NO_TRACE if found is None else Trace(found.trace_id, found.span_id, found.trace_flags)
 
     def __repr__(self) -> str:
         what = "absent" if self.absent else f"version {self.version} by {self.written_by!r}"

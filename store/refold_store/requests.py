@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refold_store.events import NO_TRACE, Draft, Trace
 from refold_store.keys import Key, Prepared
@@ -49,8 +49,7 @@ class Unit:
     """Whether it is a transaction: then its events carry `txn` even if there is only one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """An accepted write: the version it made and the seq of its event."""
 
     key: str

@@ -301,6 +301,10 @@ class Run:
         """The state schema for this run: the store's, or else the one that its log declares last."""
         return self._fixed if self._fixed is not None else schema_in_force(self)
 
+    def declared(self, key: str) -> Key:
+        """How a key is declared: by the schema in force, else by an older one of this run. Raises UnknownKey."""
+        return key_for_reading(self, key)
+
     def now_us(self) -> int:
         """The store's clock, µs since the epoch."""
         return self.store._sealer.now(None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from hashlib import sha256
 
 from refold_store.backend import Backend
-from refold_store.events import SEEN_NOW, Draft, Row, chain, commit, header
+from refold_store.events import SEEN_NOW, Draft, Row, header
 from refold_store.heads import RunHead
 
 SALT_POOL = 256
@@ -62,7 +63,9 @@ class Sealer:
             span_id,
             trace_flags,
         )
-        digest = chain(head.digest, top, commit(salt, draft.body))
+        body = draft.body
+        commitment = sha256(salt if body is None else salt + body).digest()
+        digest = sha256(head.digest + top + commitment).digest()
         ids = self._ids
         rows.append(
             _new_row(
@@ -83,7 +86,7 @@ class Sealer:
                     draft.request_id,
                     draft.refs,
                     salt,
-                    draft.body,
+                    body,
                     None,
                     digest,
                     trace_id,

@@ -39,7 +39,7 @@ _COLUMNS = (
 )
 _FOUND = (
     "(e.pos & 4294967295), e.version, e.kind, e.actor, e.owner, e.recorded_at, e.body, e.refs, "
-    "e.trace_id, e.span_id, e.key"
+    "e.trace_id, e.span_id, e.trace_flags, e.key"
 )
 _EVENT = f"(e.pos >> 32), (e.pos & 4294967295), {', '.join('e.' + c for c in _COLUMNS.split(', '))}"
 _RUN_HEAD = (
@@ -154,7 +154,7 @@ class SqliteBackend(Backend):
 
     def __init__(self, path: str, *, read_only: bool = False, create: bool = True) -> None:
         super().__init__()
-        self.path = path
+        self.path = self.place = path
         self.read_only = read_only
         self._memory = path == ":memory:"
         self._lock = threading.RLock()

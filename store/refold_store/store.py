@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refold_store import jsontext
 from refold_store.backend import Backend
@@ -21,6 +23,9 @@ from refold_store.reads import RunInfo
 from refold_store.run import Run
 from refold_store.schema import Schema
 from refold_store.sealer import Sealer
+
+if TYPE_CHECKING:
+    from refold_store.telemetry import Observer, Telemetry
 
 PAGE = 500
 """Runs listed in one query."""
@@ -37,6 +42,7 @@ def open_store(
     read_only: bool = False,
     create: bool = True,
     record_reads: bool = True,
+    telemetry: Telemetry | bool = True,
     clock: Callable[[], int] | None = None,
     random: Callable[[int], bytes] = os.urandom,
 ) -> Store:
@@ -44,11 +50,12 @@ def open_store(
 
     `schema` is a StateSchema class, a Pydantic model or TypedDict with `owners=`, a dict, or a YAML file. Without
     one, each run is served under the schema its log declares. `clock` returns µs since the epoch; `random(n)` n bytes.
+    `telemetry` is as in `Store.instrument`.
     Raises StoreUnavailable, StoreOlder or StoreNewer (with the command that mends it), ConfigError.
     """
     text = os.fspath(url)
     compiled = None if schema is None else _compiled(schema, owners)
-    return Store(
+    store = Store(
         text,
         _backend(text, read_only=read_only, create=create),
         compiled,
@@ -58,6 +65,14 @@ def open_store(
         clock=clock,
         random=random,
     )
+    try:
+        store.instrument(telemetry)
+    except BaseException:
+        store.close()
+        raise
+    if store.observer is not None:
+        store.observer.log("info", "store.opened", store=store._backend.place, read_only=read_only)
+    return store
 
 
 def _compiled(source: Any, owners: Any) -> Schema:
@@ -112,6 +127,8 @@ class Store:
         self._sealer = Sealer(backend, clock, random)
         self._committer = Committer(backend, self._heads, self._sealer)
         self._tracer: Callable[[], Trace] | None = None
+        self._make_run: Callable[[Store, str, str], Run] = Run
+        self.observer: Observer | None = None
         _open.add(self)
 
     @property
@@ -121,7 +138,7 @@ class Store:
 
     def run(self, name: str, tenant: str = "default") -> Run:
         """A run by name. Touches nothing; the first write opens it."""
-        return Run(self, name, tenant)
+        return self._make_run(self, name, tenant)
 
     def runs(
         self, tenant: str | None = None, *, where: str | Condition | None = None, limit: int | None = None
@@ -145,6 +162,27 @@ class Store:
                 if info.scope == "run":
                     yield info
 
+    def instrument(self, telemetry: Telemetry | bool = True) -> bool:
+        """Look again for an OpenTelemetry SDK and structlog, after they were set up. Returns whether anything reports.
+
+        True: what the process has set up; False: nothing; a `Telemetry`: what it says. It holds for runs taken from
+        the store after this call. Raises ConfigError for a wrong REFOLD_LOG.
+        """
+        self.observer = self._tracer = self._committer.watch = self._backend.on_reconnect = None
+        self._make_run = Run
+        if telemetry is False or (telemetry is True and not _may_have_telemetry()):
+            return False
+        from refold_store.observed import ObservedRun, current_trace, observer_for  # brings OpenTelemetry's API
+
+        settings = None if telemetry is True else telemetry
+        observer = observer_for(self.backend, self._committer, settings)
+        if observer is None:
+            return False
+        self.observer, self._tracer = observer, current_trace
+        self._committer.watch, self._backend.on_reconnect = observer, observer.reconnected
+        self._make_run = partial(ObservedRun, observer)
+        return True
+
     def flush(self) -> None:
         """Append the reads and refusals that wait."""
         if not self.read_only:
@@ -158,6 +196,8 @@ class Store:
                 self._committer.close()
             finally:
                 self._backend.close()
+                if self.observer is not None:
+                    self.observer.log("info", "store.closed", store=self._backend.place)
 
     def _schema_of(self, fingerprint: str) -> Schema:
         """A schema by the fingerprint the log names."""
@@ -186,6 +226,21 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<Store {self.backend} {self.url!r}>"
+
+
+_SIGNS = ("OTEL_PYTHON_TRACER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER", "REFOLD_LOG")
+"""Variables that ask for spans, metrics or log lines."""
+
+
+def _may_have_telemetry() -> bool:
+    """Whether a look is worth it: who configures OpenTelemetry or structlog has imported it, or set a variable."""
+    loaded = sys.modules
+    return (
+        "opentelemetry.trace" in loaded
+        or "opentelemetry.metrics" in loaded
+        or "structlog" in loaded
+        or any(os.environ.get(name) for name in _SIGNS)
+    )
 
 
 def _close_all() -> None:

@@ -1,7 +1,7 @@
 """What a store tells the outside: spans and metrics through OpenTelemetry's API, log lines through structlog.
 
 Rules of this module
-- Never a value: names, versions, seqs, counts, reasons and class names. No text of an exception, since it may quote one.
+- Never a value: names, versions, seqs, counts, reasons, class names. No text of an exception, since it may quote one.
 - Labels of metrics come from fixed sets: backend, kind, reason.
 - Nothing here fails a call: what a logger, an instrument or a processor raises is reported once, then dropped.
 - Only the API is imported, and only here. Without an SDK no span is made; that is looked up when a store is opened or
@@ -24,7 +24,6 @@ from opentelemetry import metrics, trace
 from opentelemetry.context import attach, detach
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import (
-    Link,
     NoOpTracer,
     Span,
     SpanContext,
@@ -36,7 +35,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from refold_store.errors import ConfigError, Refused
+from refold_store.errors import ConfigError
 from refold_store.events import NO_TRACE, Trace
 
 if TYPE_CHECKING:
@@ -88,12 +87,13 @@ def observer_for(backend: str, committer: Committer, settings: Telemetry | None)
 
 
 def current_trace() -> Trace:
-    """The trace context of the current span, as events store it. Flags are kept whole: bit 0 is `sampled`, 03 occurs."""
+    """The trace context of the current span, as events store it. Flags are kept whole (03 occurs)."""
     context = trace.get_current_span().get_span_context()
-    return _trace_of(context) if context.is_valid else NO_TRACE
+    return trace_of(context) if context.is_valid else NO_TRACE
 
 
-def _trace_of(context: SpanContext) -> Trace:
+def trace_of(context: SpanContext) -> Trace:
+    """A span's context as events store it."""
     return Trace(context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big"), int(context.trace_flags))
 
 
@@ -126,6 +126,7 @@ class Observer:
         self.instruments = instruments
         self.logger = logger
         self.labels = {kind: {"backend": backend, "kind": kind} for kind in ("write", "delete", "transaction", "read")}
+        self._label = {"backend": backend}
         self._broken = False
 
     def guard(self, action: Callable[..., object], *args: object) -> None:
@@ -159,12 +160,7 @@ class Observer:
     def committed(self, requests: int) -> None:
         """The committer committed this many requests at once."""
         if self.instruments is not None:
-            self.guard(self.instruments.batch_size.record, requests, self.labels_of_backend)
-
-    @property
-    def labels_of_backend(self) -> dict[str, str]:
-        """The one label of what has no kind."""
-        return {"backend": self.backend}
+            self.guard(self.instruments.batch_size.record, requests, self._label)
 
     def flush_failed(self, error: BaseException) -> None:
         """Reads and refusals that waited could not be stored; the next caller is told, they are tried again."""
@@ -178,11 +174,11 @@ class Observer:
 class ActiveSpan:
     """A span that is current from `__init__` to `leave`. It records no exception: its text may quote a value."""
 
-    __slots__ = ("_token", "span", "trace")
+    __slots__ = ("_token", "context", "span")
 
     def __init__(self, tracer: Tracer, name: str, attributes: dict[str, str]) -> None:
-        self.span: Span = tracer.start_span(name, attributes=attributes, record_exception=False)
-        self.trace = self.span.get_span_context()
+        self.span: Span = tracer.start_span(name, attributes=attributes)
+        self.context = self.span.get_span_context()
         self._token = attach(set_span_in_context(self.span))
 
     def leave(self) -> None:
@@ -332,6 +328,3 @@ def _own_logger(structlog: Any, level: int) -> Any:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
     ).bind()
-
-
-__all__ = ["ActiveSpan", "Instruments", "Link", "Observer", "Refused", "Telemetry", "current_trace", "link_to"]

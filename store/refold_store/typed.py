@@ -124,11 +124,13 @@ class TypedCodec:
 def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:
     try:
         try:
-            return TypeAdapter(annotation, config=config)
+            adapter = TypeAdapter(annotation, config=config)
         except PydanticUserError as error:
             if error.code != "type-adapter-config-unused":
                 raise
-            return TypeAdapter(annotation)
+            adapter = TypeAdapter(annotation)
+        _complete = adapter.core_schema["type"]  # a class with an unresolved annotation says so here
+        return adapter
     except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError) as error:
         text = str(error).splitlines()[0]
         raise ConfigError(f"no validator can be made for the type {annotation!r}: {text}") from error

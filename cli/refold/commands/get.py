@@ -10,15 +10,14 @@ Rules of this module
 from __future__ import annotations
 
 import difflib
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from refold import output
-from refold.records import read_record, shown_value, time_of, value_record
-from refold.site import Site, at_option, common, key_argument, login_name, run_argument, sensitive_option
+from refold import output, records
+from refold.output import ago, plural, safe
+from refold.site import Site, at_option, common, declared_key, key_argument, login_name, run_argument, sensitive_option
 from refold_store.errors import ReadOnlyStore, StoreUnavailable, UnknownKey
 
 if TYPE_CHECKING:
@@ -31,29 +30,23 @@ LISTED = 5
 
 @dataclass
 class Answer:
-    """What `get` found out."""
+    """What `get` found out, complete before the store closes."""
 
-    run: Run
-    read: Read
+    run: str
+    tenant: str
     moment: str
+    seq: int
     warning: str | None
-    readers: list[ReadRecord]
-    newer: list[Read]
-    previous: Read | None
+    found: dict[str, Any]
+    declared_owner: str
+    reads: list[ReadRecord]
+    older: list[ReadRecord]
+    newer: list[dict[str, Any]]
+    replaced: dict[str, Any] | None
+    near: list[str]
     recorded_as: str | None
     not_recorded: str | None
     now_us: int
-
-    @property
-    def of_version(self) -> list[ReadRecord]:
-        """Reads of this version."""
-        return [one for one in self.readers if one.version == self.read.version]
-
-    @property
-    def of_older(self) -> list[ReadRecord]:
-        """The newest read of each reader who saw older versions only."""
-        newest = {one.reader: one for one in sorted(self.readers, key=lambda one: (one.version, one.seq))}
-        return sorted((one for one in newest.values() if one.version < self.read.version), key=lambda one: one.seq)
 
 
 @click.command("get")
@@ -71,17 +64,190 @@ def get_command(
 
     The look is recorded as a read of yours (--as); it says so if it is not.
     """
-    name = login_name() if person is None else person
-    answer = _look(site, run_name, key, moment, name, no_record)
+    reader = login_name() if person is None else person
+    answer = _answer(site, run_name, key, moment, None if no_record else reader, show_sensitive)
     if answer.warning:
         output.note(f"warning: {answer.warning}")
     if site.as_json:
-        output.document(answer)
+        output.document(_document(answer))
+        return
+    output.say(_title(answer))
+    output.say(records.state_of(answer.found) or output.pretty(answer.found["value"]))
+    output.say()
+    output.facts(_facts(answer))
+
+
+def _answer(site: Site, run_name: str, key: str, moment: str, reader: str | None, show: bool) -> Answer:
+    """Look on the record if there is a reader; where that cannot be stored, without, and with the reason."""
+    if reader is None:
+        with site.run(run_name) as run:
+            return _look(run, key, moment, None, show, "--no-record was given")
+    try:
+        with site.run(run_name, read_only=False, strict_reads=True) as run:
+            return _look(run, key, moment, reader, show, "the run has no event yet")
+    except (ReadOnlyStore, StoreUnavailable) as error:
+        with site.run(run_name) as run:
+            return _look(run, key, moment, None, show, f"the store cannot be written ({error})")
+
+
+def _look(run: Run, key: str, moment: str, reader: str | None, show: bool, why_not: str) -> Answer:
+    declared = declared_key(run, key)
+    reads = run.readers(key)
+    at = run.at(moment)
+    read = _read(run, key, at, reader, current=moment == "end")
+    versions = run.history(key)
+    found = records.read_members(read, show)
+    by_version = {one.version: one for one in versions}
+    replaced = by_version.get(read.version - 1)
+    return Answer(
+        run=run.name,
+        tenant=run.tenant,
+        moment=moment,
+        seq=read.seen_seq,
+        warning=at.warning,
+        found=found,
+        declared_owner=declared.owner,
+        reads=[one for one in reads if one.version == read.version],
+        older=_older(reads, read.version),
+        newer=[_brief(one) for one in versions if one.version > read.version],
+        replaced=None if replaced is None else _brief(replaced),
+        near=difflib.get_close_matches(key, run.keys(), 3, 0.6) if read.version == 0 else [],
+        recorded_as=reader if read.recorded else None,
+        not_recorded=None if read.recorded else why_not,
+        now_us=run.now_us(),
+    )
+
+
+def _read(run: Run, key: str, at: Any, reader: str | None, *, current: bool) -> Read:
+    """The read itself. Keys of an older schema, and older moments, are read at the moment."""
+    if current:
+        try:
+            return run.peek(key) if reader is None else run.read_state(key, reader=reader)
+        except UnknownKey:
+            pass
+    found: Read = at.read_state(key, reader=reader)
+    return found
+
+
+def _older(reads: list[ReadRecord], version: int) -> list[ReadRecord]:
+    """The newest read of each reader that has seen no version as new as this one."""
+    newest: dict[str, ReadRecord] = {}
+    for one in reads:
+        if one.reader not in newest or one.version >= newest[one.reader].version:
+            newest[one.reader] = one
+    return [one for one in newest.values() if one.version < version]
+
+
+def _brief(read: Read) -> dict[str, Any]:
+    return {
+        "version": read.version,
+        "seq": read.seq,
+        "written_by": read.written_by,
+        "recorded_at": records.time_of(read.recorded_at),
+        "deleted": read.deleted,
+    }
+
+
+def _document(answer: Answer) -> dict[str, Any]:
+    return {
+        "run": answer.run,
+        "tenant": answer.tenant,
+        "moment": answer.moment,
+        "at_seq": answer.seq,
+        "warning": answer.warning,
+        **answer.found,
+        "declared_owner": answer.declared_owner,
+        "read_by": [records.reader_members(one) for one in answer.reads],
+        "older_readers": [records.reader_members(one) for one in answer.older],
+        "superseded_by": answer.newer,
+        "replaced": answer.replaced,
+        "recorded_as": answer.recorded_as,
+        "not_recorded": answer.not_recorded,
+    }
+
+
+# --- text --------------------------------------------------------------------------------------
+
+
+def _title(answer: Answer) -> str:
+    found = answer.found
+    version = f"version {found['version']}" if found["version"] else "no version"
+    asked = "" if answer.moment == "end" else f" ({safe(answer.moment)})"
+    tenant = "" if answer.tenant == "default" else f" of tenant {safe(answer.tenant)}"
+    return f"{safe(found['key'])} in {safe(answer.run)}{tenant}: {version}, at seq {answer.seq}{asked}"
+
+
+def _facts(answer: Answer) -> list[tuple[str, str]]:
+    found = answer.found
+    lines: list[tuple[str, str]] = []
+    if found["version"]:
+        lines += _written(answer)
     else:
-        for line in answer:
-            output.say(line)
+        lines.append(("owner", safe(answer.declared_owner)))
+        if answer.near:
+            lines.append(("near", "did you mean " + ", ".join(safe(name) for name in answer.near) + "?"))
+    lines.append(("read by", _readers(answer)))
+    if answer.older:
+        lines.append(("saw older", _listed([_saw(answer, one) for one in answer.older], "refold readers")))
+    if found["trace_id"]:
+        lines.append(("trace", found["trace_id"]))
+    recorded = f"this look, as {safe(answer.recorded_as)}" if answer.recorded_as is not None else ""
+    lines.append(("recorded", recorded or f"no: {safe(answer.not_recorded or '')}"))
+    return lines
 
 
-def _look(site: Site, run_name: str, key: str, moment: str, person: str, no_record: bool) -> Any:
-    """Look with a record if it can be made, else without one and with the reason."""
-    raise NotImplementedError
+def _written(answer: Answer) -> list[tuple[str, str]]:
+    found = answer.found
+    when = f"{found['recorded_at']} ({ago(_parsed(found['recorded_at']), answer.now_us)})"
+    lines = [
+        ("deleted by" if found["deleted"] else "written by", f"{safe(found['written_by'])} at seq {found['seq']}"),
+        ("owner", safe(found["owner"])),
+        ("when", when),
+        ("basis", safe(found["basis"]) if found["basis"] is not None else "none stated"),
+    ]
+    if found["based_on"]:
+        lines.append(("based on", ", ".join(f"{safe(key)}@{version}" for key, version in found["based_on"])))
+    if answer.replaced is not None:
+        lines.append(("replaced", _version_line(answer.replaced)))
+    if answer.newer:
+        lines.append(("superseded", _listed([f"by {_version_line(one)}" for one in answer.newer], "refold history")))
+    return lines
+
+
+def _parsed(text: str) -> Any:
+    from datetime import datetime
+
+    return datetime.fromisoformat(text)
+
+
+def _version_line(brief: dict[str, Any]) -> str:
+    what = ", a delete" if brief["deleted"] else ""
+    return f"version {brief['version']}{what}, by {safe(brief['written_by'])} at seq {brief['seq']}"
+
+
+def _readers(answer: Answer) -> str:
+    if not answer.reads:
+        return "nobody yet"
+    by_reader: dict[str, list[int]] = {}
+    for one in answer.reads:
+        by_reader.setdefault(one.reader, []).append(one.seq)
+    lines = [f"{plural(len(answer.reads), 'read')} by {plural(len(by_reader), 'reader')}:"]
+    lines += [f"{safe(name)} at seq {_seqs(seqs)}" for name, seqs in by_reader.items()]
+    return _listed(lines, "refold readers", 1)
+
+
+def _seqs(seqs: list[int]) -> str:
+    shown = ", ".join(map(str, seqs[:LISTED]))
+    return shown if len(seqs) <= LISTED else f"{shown} and {len(seqs) - LISTED} more"
+
+
+def _saw(answer: Answer, one: ReadRecord) -> str:
+    how = f"stale: version {one.newest} was there" if one.stale else "current then, superseded since"
+    what = f"version {one.version}" if one.version else "no value"
+    return f"{safe(one.reader)} saw {what} at seq {one.seq} ({how})"
+
+
+def _listed(lines: list[str], command: str, head: int = 0) -> str:
+    if len(lines) > LISTED + head:
+        lines = [*lines[: LISTED + head], f"and {len(lines) - LISTED - head} more (`{command}` lists all)"]
+    return "\n".join(lines)

@@ -1,0 +1,29 @@
+"""`refold runs`: what there is."""
+
+from __future__ import annotations
+
+import click
+
+from refold import output, records
+from refold.site import Site, common
+
+
+@click.command("runs")
+@click.option("--where", metavar="CONDITION", help='Only runs whose state fulfils it now: status == "open".')
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most so many.")
+@click.option("--all-tenants", is_flag=True, help="The runs of every tenant.")
+@common
+def runs_command(site: Site, where: str | None, limit: int | None, all_tenants: bool) -> None:
+    """List the runs of the tenant, in the order they were opened."""
+    with site.store() as store:
+        found = [
+            records.run_members(info)
+            for info in store.runs(None if all_tenants else site.tenant, where=where, limit=limit)
+        ]
+    if site.as_json:
+        output.document({"runs": found})
+        return
+    columns = (["tenant"] if all_tenants else []) + ["run", "events", "opened", "last event"]
+    members = (["tenant"] if all_tenants else []) + ["run", "head_seq", "opened_at", "last_at"]
+    empty = "no runs" if all_tenants else f"no runs in tenant {site.tenant!r}"
+    output.table(columns, [[one[name] for name in members] for one in found], empty=empty)

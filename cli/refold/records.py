@@ -1,0 +1,183 @@
+"""The log's facts as plain JSON records, and short texts of them for tables.
+
+Rules of this module
+- A record has the same members whatever it holds: `value` is null where there is none, and `absent`, `deleted`,
+  `masked` and `erased` say why.
+- Sensitive values are masked unless asked for, in events, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from refold.output import MASK, at_time, compact
+from refold_store import jsontext
+from refold_store.errors import InvalidValue, UnknownKey
+from refold_store.reads import as_time
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from refold_store.events import Event
+    from refold_store.reads import Read, ReadRecord, RunInfo
+    from refold_store.run import Run
+
+CELL = 200
+"""Most characters of a value in one cell of a table."""
+VALUE_MEMBERS = ("value", "update", "updates")
+"""Members of an event's body that hold values."""
+
+
+def time_of(when: datetime | None) -> str | None:
+    """A time in full, or None."""
+    return None if when is None else at_time(when)
+
+
+def content(read: Read, show_sensitive: bool) -> dict[str, Any]:
+    """The members that say what a read holds."""
+    found: dict[str, Any] = {
+        "value": None, "absent": read.absent, "deleted": read.deleted, "masked": False, "erased": False,
+    }  # fmt: skip
+    if read.absent:
+        return found
+    if read.sensitive and not show_sensitive:
+        return found | {"masked": True}
+    try:
+        return found | {"value": jsontext.decode(read.text)}
+    except InvalidValue:  # the store's word for an erased value
+        return found | {"erased": True}
+
+
+def state_of(record: dict[str, Any]) -> str | None:
+    """Why a record has no value to show, in a few words; None if it has one."""
+    if record["deleted"]:
+        return "(deleted)"
+    if record["absent"]:
+        return "(absent: never written)"
+    if record["masked"]:
+        return f"{MASK} (sensitive; --show-sensitive shows it)"
+    return "(erased)" if record["erased"] else None
+
+
+def cell(record: dict[str, Any]) -> str:
+    """What a record holds, on one line of a table."""
+    if record["masked"]:
+        return MASK
+    return state_of(record) or short(record["value"])
+
+
+def short(value: Any) -> str:
+    """A value as one line of bounded length."""
+    text = compact(value)
+    return text if len(text) <= CELL else text[: CELL - 1] + "…"
+
+
+def read_members(read: Read, show_sensitive: bool) -> dict[str, Any]:
+    """One version of a key as a record."""
+    return {
+        "key": read.key,
+        "version": read.version,
+        **content(read, show_sensitive),
+        "seq": read.seq,
+        "written_by": read.written_by,
+        "owner": read.owner,
+        "recorded_at": time_of(read.recorded_at),
+        "basis": read.basis,
+        "based_on": [[key, version] for key, version in read.based_on],
+        "trace_id": read.trace_id,
+        "span_id": read.span_id,
+    }
+
+
+def reader_members(record: ReadRecord) -> dict[str, Any]:
+    """One recorded read as a record."""
+    return {
+        "seq": record.seq,
+        "reader": record.reader,
+        "version": record.version,
+        "seen_seq": record.seen_seq,
+        "newest": record.newest,
+        "stale": record.stale,
+        "recorded_at": at_time(record.recorded_at),
+        "trace_id": record.trace_id,
+    }
+
+
+def run_members(info: RunInfo) -> dict[str, Any]:
+    """One run as a record."""
+    return {
+        "tenant": info.tenant,
+        "run": info.name,
+        "head_seq": info.head_seq,
+        "opened_at": at_time(info.opened_at),
+        "last_at": at_time(info.last_at),
+    }
+
+
+class Events:
+    """A run's events as records and as lines of a table. Remembers which keys are sensitive."""
+
+    def __init__(self, run: Run, show_sensitive: bool) -> None:
+        self._run = run
+        self._show = show_sensitive
+        self._sensitive: dict[str, bool] = {}
+
+    def members(self, event: Event) -> dict[str, Any]:
+        """An event as a record."""
+        body, masked = self._body(event)
+        return {
+            "seq": event.seq,
+            "kind": event.kind,
+            "recorded_at": at_time(as_time(event.recorded_at)),
+            "clock": None if event.clock is None else at_time(as_time(event.clock)),
+            "actor": event.actor,
+            "owner": event.owner,
+            "key": event.key,
+            "version": event.version,
+            "seen_seq": event.seen_seq,
+            "txn": event.txn,
+            "turn": event.turn,
+            "request_id": event.request_id,
+            "refs": event.refs,
+            "body": body,
+            "masked": masked,
+            "digest": event.digest.hex(),
+            "trace_id": None if event.trace_id is None else event.trace_id.hex(),
+            "span_id": None if event.span_id is None else event.span_id.hex(),
+        }
+
+    def line(self, event: Event) -> tuple[Any, ...]:
+        """An event as a line of a table: seq, time, kind, actor, key, version, what."""
+        at = at_time(as_time(event.recorded_at))
+        return event.seq, at, event.kind, event.actor, event.key, event.version, self._what(event)
+
+    def _what(self, event: Event) -> str:
+        body, masked = self._body(event)
+        if event.kind == "state.read":
+            seen = event.refs.get("keys")
+            return "" if seen is None else ", ".join(f"{key}@{version}" for key, version in seen)
+        if event.kind == "state.refused":
+            return f"{body.get('reason')}: {body.get('message')}"
+        if masked:
+            return MASK
+        if event.kind in ("state.written", "state.deleted"):
+            return "" if not body else short(body.get("value", body.get("update", "")))
+        return short(body) if body else short(event.refs) if event.refs else ""
+
+    def _body(self, event: Event) -> tuple[dict[str, Any], bool]:
+        """The body, with the values of a sensitive key masked; whether any was."""
+        body = event.body
+        if self._show or event.key is None or not self._is_sensitive(event.key):
+            return body, False
+        masked = any(name in body for name in VALUE_MEMBERS)
+        return {name: MASK if name in VALUE_MEMBERS else value for name, value in body.items()}, masked
+
+    def _is_sensitive(self, key: str) -> bool:
+        found = self._sensitive.get(key)
+        if found is None:
+            try:
+                found = self._run.declared(key).sensitive
+            except UnknownKey:  # a refused write may name any key
+                found = False
+            self._sensitive[key] = found
+        return found

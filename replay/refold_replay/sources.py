@@ -1,0 +1,183 @@
+"""Recorded runs in files: JSON Lines, plain or gzip, read run by run.
+
+Rules of this module
+- One run is in memory at a time. gzip is told by content, not by name. Empty lines are skipped, and counted.
+- A line is parsed strictly. What is wrong with it is kept with file and line, and fails the run it stands in.
+- The lines of a run stand together: a run that comes again, in the same file or another, is an error in both places.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any
+
+from refold_store.errors import ConfigError, NotExact
+from refold_store.jsontext import parse
+
+LINE_MAX = 64 * 1024 * 1024
+"""Longest line, in bytes: four times the largest value a key may hold."""
+ERRORS_MAX = 50
+"""Errors kept of one run: the first ones tell what is wrong, and a broken file must not fill the memory."""
+PROGRESS_EVERY = 500
+"""Lines or events between two calls of a progress function."""
+
+Progress = Callable[[int, int, str], None]
+"""`progress(done, total, run)`: lines of an import, events of a verification."""
+
+_GZIP = b"\x1f\x8b"
+_RUN_FIRST = re.compile(rb'\{"run":("(?:[^"\\\x00-\x1f]|\\.)*")')
+
+
+@dataclass(frozen=True, slots=True)
+class LineError:
+    """What is wrong at one line of a file."""
+
+    file: str
+    line: int
+    message: str
+    run: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.message}"
+
+
+@dataclass(slots=True)
+class SourceRun:
+    """The lines of one run, parsed."""
+
+    name: str
+    file: str
+    line: int
+    """The number of its first line."""
+    lines: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    errors: list[LineError] = field(default_factory=list)
+    count: int = 0
+    """Lines read, the faulty ones included."""
+    sha256: str = ""
+    """Of the run's lines as they stand in the file, each with a newline."""
+
+    def fault(self, line: int, message: str) -> None:
+        """Note what is wrong at a line."""
+        if len(self.errors) < ERRORS_MAX:
+            self.errors.append(LineError(self.file, line, message, self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What a first look at the files finds."""
+
+    lines: int
+    repeated: dict[str, list[LineError]]
+    """Runs whose lines do not stand together."""
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
+    """(number, text) of each line that is not empty. Raises ConfigError if the file cannot be read to its end."""
+    number = 0
+    try:
+        with _open(path) as file:
+            while raw := file.readline(LINE_MAX + 1):
+                number += 1
+                if len(raw) > LINE_MAX:
+                    raise ConfigError(f"the line is over {LINE_MAX} bytes", where=f"{path}:{number}")
+                raw = raw.strip(b" \t\r\n")
+                if raw:
+                    yield number, raw
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"cannot be read: {_cause(error)}", where=f"{path}:{number + 1}" if number else str(path)) from error
+
+
+def _open(path: str | Path) -> IO[bytes]:
+    file = open(path, "rb")
+    try:
+        start = file.read(2)
+        file.seek(0)
+        return gzip.open(file) if start == _GZIP else file  # type: ignore[return-value]  # both read bytes
+    except BaseException:
+        file.close()
+        raise
+
+
+def _cause(error: BaseException) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else f"the file ends or breaks off: {error}"
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """One line as an object. Raises NotExact with path or position."""
+    document = parse(raw)
+    if not isinstance(document, dict):
+        raise NotExact(f"$: a line is an object, not {type(document).__name__}", path="$")
+    return document
+
+
+def look_over(files: Sequence[str | Path]) -> Overview:
+    """A quick first pass: how many lines, and which runs do not stand together."""
+    total = 0
+    current: str | None = None
+    first: dict[str, tuple[str, int]] = {}
+    repeated: dict[str, list[LineError]] = {}
+    for path in files:
+        current = None
+        for number, raw in read_lines(path):
+            total += 1
+            name = _run_name(raw)
+            if name is None or name == current:
+                continue
+            if name in first:
+                file, line = first[name]
+                message = f"run {name!r} stands here too, and from {file}:{line} on: the lines of a run stand together"
+                repeated.setdefault(name, []).append(LineError(str(path), number, message, name))
+            first.setdefault(name, (str(path), number))
+            current = name
+    return Overview(total, repeated)
+
+
+def _run_name(raw: bytes) -> str | None:
+    found = _RUN_FIRST.match(raw)
+    try:
+        name = json.loads(found[1]) if found is not None else read_object(raw).get("run")
+    except (NotExact, ValueError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+def read_runs(files: Sequence[str | Path]) -> Iterator[SourceRun]:
+    """Each run of the files, one after the other. A line that names no run is a fault of the run before it."""
+    for path in files:
+        run: SourceRun | None = None
+        digest = sha256()
+        for number, raw in read_lines(path):
+            document, message = _read(raw)
+            name = document.get("run")
+            if message is None and not isinstance(name, str):
+                message = 'the line has no "run", which is the run\'s name as text'
+            if message is not None and not isinstance(name, str):
+                name = run.name if run is not None else ""
+            if run is None or name != run.name:
+                if run is not None:
+                    run.sha256 = digest.hexdigest()
+                    yield run
+                run, digest = SourceRun(str(name), str(path), number), sha256()
+            run.count += 1
+            digest.update(raw + b"\n")
+            if message is None:
+                run.lines.append((number, document))
+            else:
+                run.fault(number, message)
+        if run is not None:
+            run.sha256 = digest.hexdigest()
+            yield run
+
+
+def _read(raw: bytes) -> tuple[dict[str, Any], str | None]:
+    try:
+        return read_object(raw), None
+    except NotExact as error:
+        return {}, error.detail

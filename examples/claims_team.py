@@ -4,8 +4,8 @@ Three agents share the facts of claim clm-77401. Triage owns the routing; the ot
 version that was corrected meanwhile, and the log tells.
 
 It prints:
-refused: 'evidence_agent' may not write 'routing': its owner is 'triage_agent'; let the owner write it, or change the owner in the schema
-refused: invariant 'band' would be broken: reserve_band[0] <= reserve_band[1] is false for reserve_band=[25000,5000]; write the keys concerned together in one transaction [key 'reserve_band' writer 'triage_agent']
+refused: evidence_agent may not write routing (owner)
+refused: triage_agent may not write reserve_band (invariant)
 routing is QC/roy, version 2, by triage_agent: moreau is on leave
 liability_agent read version 1
 settlement_agent read version 1
@@ -63,7 +63,7 @@ def main() -> None:
             try:
                 run.write_state(key, value, writer=writer)
             except Refused as refusal:
-                print("refused:", refusal)
+                print(f"refused: {refusal.writer} may not write {refusal.key} ({refusal.reason})")
 
         run.write_state(
             "routing", {"ruleset": "QC", "adjuster": "roy"}, writer="triage_agent", basis="moreau is on leave"
@@ -71,8 +71,9 @@ def main() -> None:
         paid = run.write_state("payment/1", {"to": "moreau"}, writer="settlement_agent", based_on=[seen])
 
         now = run.peek("routing")
+        routing = now.value
         print(
-            f"routing is {now.value.ruleset}/{now.value.adjuster}, version {now.version}, by {now.written_by}: {now.basis}"
+            f"routing is {routing.ruleset}/{routing.adjuster}, version {now.version}, by {now.written_by}: {now.basis}"
         )
         for read in run.readers("routing"):
             print(f"{read.reader} read version {read.version}")

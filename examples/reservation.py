@@ -61,7 +61,9 @@ def main() -> None:
         seats = run.peek("seats").value
         versions = [read.version for read in run.history("seats")]
         print(f"{len(seats)} seats given to 8 agents, {len(set(seats))} different")
-        print(f"versions {versions[0]} to {versions[-1]}, without a gap" if versions == list(range(1, 21)) else versions)
+        print(
+            f"versions {versions[0]} to {versions[-1]}, without a gap" if versions == list(range(1, 21)) else versions
+        )
 
 
 if __name__ == "__main__":

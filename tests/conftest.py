@@ -19,6 +19,8 @@ from hypothesis import settings
 from scratch_postgres import ScratchPostgres, scratch_postgres
 
 if TYPE_CHECKING:
+    from click.testing import Result
+
     from refold import Store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,6 +109,33 @@ def open_new(store_url: str) -> Iterator[Callable[..., Store]]:
             return opened.enter_context(open_store(url, schema, **options))
 
         yield make
+
+
+@pytest.fixture
+def refold_cli() -> Callable[..., Result]:
+    """`refold_cli("get", run, key, "--store", url)` runs a command line in this process: exit_code, stdout, stderr."""
+    from click.testing import CliRunner
+
+    from refold.app import root
+
+    def call(*words: str, **options: Any) -> Result:
+        result = CliRunner().invoke(root, words, **options)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return call
+
+
+@pytest.fixture
+def claims_url(store_url: str) -> str:
+    """URL of a store in which the demo's claims case was played, on each backend."""
+    from refold import open_store
+    from refold.demo import ClaimState, free_run, play
+
+    with open_store(store_url, ClaimState) as store:
+        play(free_run(store, "default"), lambda _line: None)
+    return store_url
 
 
 @pytest.fixture(scope="session")

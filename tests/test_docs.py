@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import subprocess
@@ -33,8 +34,7 @@ def _runnable() -> list[Path]:
     return [
         page
         for page in PAGES
-        if page.name not in GENERATED
-        and any(block.language in ("python", "console") for block in blocks(_text(page)))
+        if page.name not in GENERATED and any(block.language in ("python", "console") for block in blocks(_text(page)))
     ]
 
 
@@ -52,7 +52,13 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     """An example runs twice in an empty folder, and prints what its docstring shows."""
     for _time in range(2):
         done = subprocess.run(
-            [sys.executable, str(path)], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, str(path)],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
     shown = inspect.cleandoc(_docstring(path)).partition("It prints:\n")[2]
@@ -60,8 +66,6 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
 
 
 def _docstring(path: Path) -> str:
-    import ast
-
     return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")), clean=False) or ""
 
 

@@ -1,13 +1,14 @@
 """Runs what the documents show: the blocks of one page, in order, in a folder of its own.
 
-- ```` ```python ````: executed; the blocks of a page share a namespace. A ```` ```text ```` block right after it is what it prints.
-- ```` ```yaml FILE ````, ```` ```json FILE ````, ```` ```python FILE ````: written to FILE first, not executed.
-- ```` ```console ````: each line `$ refold ...` or `$ python ...` is run, `$ export NAME=VALUE` sets a variable, `$ cat`
-  is done as well; what follows a line is its output, standard error included. Other `$` lines are left alone, and so is their output.
-  A command may end with a status other than 0 only if a line `[exit status N]` follows its output.
+- ```` ```python ````: executed; the blocks of a page share a namespace. A ```` ```text ```` block right after it is
+  what it prints.
+- ```` ```yaml FILE ````, likewise json, jsonl and python with a file's name: written to FILE, not executed.
+- ```` ```console ````: lines `$ refold ...`, `$ python ...`, `$ cat ...` and `$ ls ...` are run, and what follows is
+  their output, standard error included; `$ export NAME=VALUE` sets a variable. Other `$` lines are left alone. A command
+  may end with a status other than 0 only if a line `[exit status N]` follows its output.
 
-Times, digests, fingerprints, versions of the package and machine names are compared by their shape only; runs of blanks and
-lines as one. A line `...` in expected output stands for anything.
+Times, digests, durations and sizes are compared by their shape, blanks and line breaks as one. A line `...` in
+expected output stands for anything.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _SHAPES = (
     (re.compile(r"\b\d\d:\d\d:\d\d(\.\d+)?\b"), "<time>"),
     (re.compile(r"\b[0-9a-f]{32,64}\b"), "<digest>"),
     (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{12}\b"), "<digest>"),
+    (re.compile(r"\b\d+(\.\d+)? ?[a-z]+ ago\b|\bjust now\b"), "<ago>"),
     (re.compile(r"\b\d+(\.\d+)? ?(µs|ms|s|min)\b"), "<duration>"),
-    (re.compile(r"\b\d+(\.\d+)? ?(seconds?|minutes?) ago\b"), "<duration> ago"),
     (re.compile(r"\d+(\.\d+)? ?([KMG]i?B|bytes)\b"), "<size>"),
     (re.compile(r"[─━═│┃┏┓┗┛┡┩╇╈┳┻╋┼├┤┬┴╭╮╰╯-]{3,}"), "<rule>"),
     (re.compile(r"\s+"), " "),

@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     )
     from refold_store.events import Event
     from refold_store.fold import ABSENT
+    from refold_store.moments import Moment
     from refold_store.reads import Read, ReadRecord, RunInfo, State
     from refold_store.reducers import add, append, by_key, deep_merge, last, merge, overwrite, union
     from refold_store.requests import Written
-    from refold_store.moments import Moment
     from refold_store.run import Run
     from refold_store.schema import Schema
     from refold_store.store import Store, open_store

@@ -8,7 +8,7 @@ Rules of this module
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
@@ -46,8 +46,8 @@ class ClaimState(StateSchema):
     evidence: Annotated[list[str], Owner("evidence_agent"), append]
     settlement: Annotated[dict[str, Any], Owner("settlement_agent")]
 
-    groups = {"desk": ["reserve_agent", "liability_agent"]}
-    invariants = {"band_in_order": "reserve_band[0] <= reserve_band[1]"}
+    groups: ClassVar = {"desk": ["reserve_agent", "liability_agent"]}
+    invariants: ClassVar = {"band_in_order": "reserve_band[0] <= reserve_band[1]"}
 
 
 def free_run(store: Store, tenant: str) -> Run:
@@ -83,7 +83,11 @@ class _Story:
         self._write("loss", loss, "intake_agent", basis="first notice of loss, by phone")
         routing = Routing(ruleset="QC-auto", authority_limit=15000)
         return self._write(
-            "routing", routing, "triage_agent", basis="fnol: loss location QC, stated by claimant", based_on=[("loss", 1)]
+            "routing",
+            routing,
+            "triage_agent",
+            basis="fnol: loss location QC, stated by claimant",
+            based_on=[("loss", 1)],
         )
 
     def _three_read(self) -> Read:
@@ -104,7 +108,12 @@ class _Story:
         corrected = Routing(ruleset="QC-auto", authority_limit=8000, police_report=True)
         basis = "injury reported: authority limit lowered"
         self._write(
-            "routing", corrected, "triage_agent", basis=basis, based_on=[("evidence", 1)], expected_version=first.version
+            "routing",
+            corrected,
+            "triage_agent",
+            basis=basis,
+            based_on=[("evidence", 1)],
+            expected_version=first.version,
         )
         self._read("routing", "liability_agent")
 
@@ -113,8 +122,8 @@ class _Story:
         limit = seen.value.authority_limit
         offer = {"amount": 12000, "within_limit": limit}
         self._write("settlement", offer, "settlement_agent", basis=f"authority limit is {limit}", based_on=[seen])
-        self.say(f"   It offered 12,000 under a limit of {limit:,}, taken from routing@{seen.version}. The limit is 8,000 since")
-        self.say("   routing@2. Nothing crashed, and no message says so. The store does:")
+        self.say(f"   It offered 12,000 under a limit of {limit:,}, which has been 8,000 since routing@2.")
+        self.say("   Nothing failed, and no message tells. The store knows:")
 
     # --- one step each -----------------------------------------------------------------------
 
@@ -146,4 +155,6 @@ class _Story:
 def _text(value: Any) -> str:
     from refold.output import compact
 
-    return compact(value.model_dump() if isinstance(value, BaseModel) else list(value) if isinstance(value, tuple) else value)
+    return compact(
+        value.model_dump() if isinstance(value, BaseModel) else list(value) if isinstance(value, tuple) else value
+    )

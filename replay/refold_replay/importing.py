@@ -189,6 +189,8 @@ class _Importer:
         except NameInvalid as error:
             source.fault(source.line, str(error))
         if source.errors:
+            for _ in source.lines:
+                pass
             return "failed"
         script = Script(source, self.schema, self.seed, inferred=self.report.inferred)
         status = self._earlier(script)

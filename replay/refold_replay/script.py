@@ -11,17 +11,17 @@ Rules of this module
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from refold_replay.hashing import text_hash
 from refold_replay.seeds import Seed
-from refold_replay.sources import ERRORS_MAX, LineError, SourceRun
+from refold_replay.sources import LineError, SourceRun
 from refold_replay.times import clock_of
 from refold_store.errors import BasisRequired, NotOwner, RefoldError, Refused
 from refold_store.events import KIND_ID, KINDS, READ, REFUSED, SEEN_NOW, Draft
 from refold_store.jsontext import encode
-from refold_store.keys import Key
+from refold_store.keys import Key, Prepared
 from refold_store.names import check_name
 from refold_store.requests import Op, Unit
 from refold_store.schema import Schema
@@ -57,57 +57,65 @@ class Script:
         self._inferred = inferred
         self._versions: dict[str, list[str | None]] = {}
         self._clock: int | None = None
+        self._timeless = 0
         self._txn: object = None
-        self._ended: set[object] = set()
         self._told: dict[object, int] = {}
+        self._seed = seed
+        self._initial: list[Op] = []
         self._kinds: Mapping[str, Callable[[int, dict[str, Any]], None]] = {
             "read": self._read,
             "write": self._write,
             "failure": self._failure,
             **dict.fromkeys(_PLAIN, self._plain),
         }
-        self.seeded = sorted(key for key in _touched(source) if key in seed.entries)
-        self._first_times()
-        self._plant(seed)
         for at, (number, line) in enumerate(source.lines, 1):
             self._take(number, at, line)
-            if len(source.errors) >= ERRORS_MAX:
-                break
+        self._end()
 
     @property
     def errors(self) -> list[LineError]:
         """What is wrong with the run."""
         return self.source.errors
 
-    def _first_times(self) -> None:
-        """Lines before the first time take that time, so that `recorded_at` need not step back."""
-        for _number, line in self.source.lines:
-            if line.get("ts") is not None:
-                try:
-                    self.first_clock = self._clock = clock_of(line["ts"])
-                except ValueError:
-                    pass  # named when its line is taken
-                return
+    @property
+    def seeded(self) -> list[str]:
+        """The keys of the seed that the run names."""
+        return [op.name for op in self._initial]
 
-    def _plant(self, seed: Seed) -> None:
-        ops = []
-        for name in self.seeded:
-            entry = seed.entries[name]
-            where = f"{seed.file}:{entry.line}"
-            try:
-                key = self._key(name)
-                prepared = key.prepare(entry.value())
-            except Refused as error:
-                self.source.fault(self.source.line, f"the seed at {where} is refused: {error}")
-                continue
-            if entry.owner is not None and not self._inferred and entry.owner != key.owner:
-                message = f"the seed at {where} names the owner {entry.owner!r}, the schema {key.owner!r}"
-                self.source.fault(self.source.line, message)
-            basis = f"seed {where}" if key.basis_required else None
-            ops.append(Op(name, key, IMPORTER, prepared, basis, 0, None, {"initial": True}))
-            self._versions[name] = [text_hash(prepared.value_text or b"")]
-        if ops:
-            self._unit(self.source.line, ops, None, whole=True)
+    def _end(self) -> None:
+        """Put the seed's values first; give lines before the first time that time, so that none steps back."""
+        for item in self.items[: self._timeless]:
+            item.clock = self.first_clock
+        if self._initial:
+            self._initial.sort(key=lambda op: op.name)
+            self.items.insert(0, Unit(self._initial, clock=self.first_clock, whole=True))
+            self.unit_lines.insert(0, self.source.line)
+            self.kinds["state.written"] += len(self._initial)
+
+    def _of(self, name: str) -> list[str | None]:
+        """The versions of a key so far: the hash of each value's text, None for a delete. A seed's value comes first."""
+        found = self._versions.get(name)
+        if found is None:
+            check_name("key", name)
+            found = self._versions[name] = []
+            if name in self._seed.entries:
+                self._plant(name, found)
+        return found
+
+    def _plant(self, name: str, versions: list[str | None]) -> None:
+        entry = self._seed.entries[name]
+        where = f"{self._seed.file}:{entry.line}"
+        versions.append(None)
+        try:
+            key = self._key(name)
+            prepared = _prepared(key, name, IMPORTER, entry.value())
+        except Refused as error:
+            raise _Wrong(f"the seed at {where} is refused: {error}") from error
+        if entry.owner is not None and not self._inferred and entry.owner != key.owner:
+            raise _Wrong(f"the seed at {where} names the owner {entry.owner!r}, the schema {key.owner!r}")
+        versions[0] = text_hash(prepared.text)
+        basis = f"seed {where}" if key.basis_required else None
+        self._initial.append(Op(name, key, IMPORTER, prepared, basis, 0, None, {"initial": True}))
 
     def _take(self, number: int, at: int, line: dict[str, Any]) -> None:
         try:
@@ -120,8 +128,10 @@ class Script:
             check_name("agent", line.get("agent"))
             if line.get("ts") is not None:
                 self._clock = clock_of(line["ts"])
+                if self.first_clock is None:
+                    self.first_clock, self._timeless = self._clock, len(self.items)
             if line["kind"] != "write":
-                self._end_txn()
+                self._txn = None
             take(number, line)
         except (RefoldError, ValueError) as error:
             self.source.fault(number, str(error))
@@ -136,7 +146,7 @@ class Script:
         if not deleted and "value" not in line:
             raise _Wrong('a write has a "value"')
         based_on = self._pairs(line.get("reads"), "reads")
-        versions = self._versions.setdefault(name, [])
+        versions = self._of(name)
         previous, version = line.get("prev_version"), line.get("version")
         self._match("prev_version", previous, len(versions), f"key {name!r} is at version {len(versions)} here")
         self._match("version", version, len(versions) + 1, f"this write of {name!r} makes version {len(versions) + 1}")
@@ -148,9 +158,9 @@ class Script:
             raise _Wrong('"basis" is text')
         if basis is None and key.basis_required:
             raise BasisRequired(key=name, writer=actor)
-        prepared = None if deleted else _named(key, name, actor, value)
+        prepared = None if deleted else _prepared(key, name, actor, value)
         if prepared is not None:
-            versions[-1] = text_hash(prepared.value_text or b"")
+            versions[-1] = text_hash(prepared.text)
         refs = self._refs(line, _WRITE_WORDS, line["agent"] if line["agent"] not in (key.owner, actor) else None)
         op = Op(name, key, actor, prepared, basis, previous, based_on, refs)
         self._place(number, line.get("txn"), op, _turn(line))
@@ -181,14 +191,14 @@ class Script:
     def _place(self, number: int, txn: object, op: Op, turn: int | None) -> None:
         """A unit of its own, or one more write of the transaction the line before belongs to."""
         if txn is None:
-            self._end_txn()
+            self._txn = None
             self._unit(number, [op], turn, whole=False)
             return
         if not isinstance(txn, (int, str)):
             raise _Wrong('"txn" is a number')
         if txn != self._txn:
-            self._end_txn()
-            if txn in self._ended:
+            self._txn = None
+            if txn in self._told:
                 raise _Wrong(f"txn {txn!r} stands at line {self._told[txn]} too: the writes of a transaction stand together")
             self._txn, self._told[txn] = txn, number
             self._unit(number, [op], turn, whole=True)
@@ -199,11 +209,6 @@ class Script:
             raise _Wrong(f"txn {txn!r} writes key {op.name!r} twice; a transaction names a key once")
         unit.ops.append(op)
         self._count(op)
-
-    def _end_txn(self) -> None:
-        if self._txn is not None:
-            self._ended.add(self._txn)
-            self._txn = None
 
     def _unit(self, number: int, ops: list[Op], turn: int | None, *, whole: bool) -> None:
         self.items.append(Unit(ops, turn=turn, clock=self._clock, whole=whole))
@@ -220,7 +225,7 @@ class Script:
         name, version = check_name("key", line.get("key")), line.get("version")
         if type(version) is not int or version < 0:
             raise _Wrong(f'a read names the "version" it saw, from 0 for absent; got {version!r}')
-        versions = self._versions.get(name, [])
+        versions = self._of(name)
         self._exists(name, version)
         refs = self._refs(line, _READ_WORDS, None)
         if "value" in line and not line.get("partial"):
@@ -233,7 +238,7 @@ class Script:
         self._draft(READ, line, refs, key=name, version=version, seen_seq=SEEN_NOW)
 
     def _exists(self, name: str, version: int) -> None:
-        newest = len(self._versions.get(name, ()))
+        newest = len(self._of(name))
         if version > newest:
             raise _Wrong(f"version {version} of {name!r} does not exist here; the newest is {newest}")
 
@@ -245,7 +250,7 @@ class Script:
         if not isinstance(keys, list):
             raise _Wrong('"keys" is a list of keys')
         for key in keys:
-            check_name("key", key)
+            self._of(check_name("key", key))
         refs: dict[str, Any] = {"source_seq": line["seq"]}
         if (based_on := self._pairs(line.get("reads"), "reads")) is not None:
             refs["based_on"] = [list(pair) for pair in based_on]
@@ -260,8 +265,8 @@ class Script:
         self.refusals += 1
 
     def _plain(self, _number: int, line: dict[str, Any]) -> None:
-        if "key" in line and "version" in line and type(line["version"]) is int:
-            self._exists(check_name("key", line["key"]), line["version"])
+        if isinstance(line.get("key"), str) and type(line.get("version")) is int:
+            self._exists(line["key"], line["version"])
         number = KIND_ID[_PLAIN[line["kind"]]]
         self._draft(number, line, {"source_seq": line["seq"]}, body=_rest(line, _COLUMNS))
 
@@ -297,7 +302,9 @@ class Script:
         return tuple(pairs)
 
 
-def _rest(line: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
+def _rest(line: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    if line.keys() <= known:
+        return {}
     return {word: value for word, value in line.items() if word not in known}
 
 
@@ -307,23 +314,11 @@ def _turn(line: dict[str, Any]) -> int | None:
     return turn if type(turn) is int and 0 <= turn <= _TURN_MAX else None
 
 
-def _named(key: Key, name: str, writer: str, value: object) -> Any:
+def _prepared(key: Key, name: str, writer: str, value: object) -> Prepared:
     try:
-        return key.prepare(value)
+        prepared = key.prepare(value)
     except Refused as error:
         error.key, error.writer = name, writer
         raise
-
-
-def _touched(source: SourceRun) -> set[str]:
-    """Every key a line of the run names."""
-    found: set[str] = set()
-    for _number, line in source.lines:
-        if isinstance(line.get("key"), str):
-            found.add(line["key"])
-        for pair in line["reads"] if isinstance(line.get("reads"), list) else ():
-            if isinstance(pair, list) and pair and isinstance(pair[0], str):
-                found.add(pair[0])
-        keys = line.get("keys")
-        found.update(key for key in (keys if isinstance(keys, list) else ()) if isinstance(key, str))
-    return found
+    prepared.typed = None  # under `last` nobody asks for it again, and a run may be long
+    return prepared

@@ -1,7 +1,7 @@
 """Recorded runs in files: JSON Lines, plain or gzip, read run by run.
 
 Rules of this module
-- One run is in memory at a time. gzip is told by content, not by name. Empty lines are skipped, and counted.
+- Lines are read as they are asked for; nothing keeps them. gzip is told by content, not by name. Empty lines are skipped, and counted.
 - A line is parsed strictly. What is wrong with it is kept with file and line, and fails the run it stands in.
 - The lines of a run stand together: a run that comes again, in the same file or another, is an error in both places.
 """
@@ -50,23 +50,28 @@ class LineError:
 
 @dataclass(slots=True)
 class SourceRun:
-    """The lines of one run, parsed."""
+    """One run of a file, whose lines are read as they are asked for."""
 
     name: str
     file: str
     line: int
     """The number of its first line."""
-    lines: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    lines: Iterator[tuple[int, dict[str, Any]]] = field(default_factory=lambda: iter(()), repr=False)
+    """(number, object) of each line that can be read."""
     errors: list[LineError] = field(default_factory=list)
     count: int = 0
     """Lines read, the faulty ones included."""
-    sha256: str = ""
-    """Of the run's lines as they stand in the file, each with a newline."""
+    digest: Any = field(default_factory=sha256, repr=False)
 
     def fault(self, line: int, message: str) -> None:
         """Note what is wrong at a line."""
         if len(self.errors) < ERRORS_MAX:
             self.errors.append(LineError(self.file, line, message, self.name))
+
+    @property
+    def sha256(self) -> str:
+        """Of the lines read so far as they stand in the file, each with a newline; in hex."""
+        return str(self.digest.hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,33 +156,57 @@ def _run_name(raw: bytes) -> str | None:
 def read_runs(files: Sequence[str | Path]) -> Iterator[SourceRun]:
     """Each run of the files, one after the other. A line that names no run is a fault of the run before it."""
     for path in files:
-        run: SourceRun | None = None
-        digest = sha256()
-        for number, raw in read_lines(path):
+        grouped = _Grouped(path)
+        while (run := grouped.next_run()) is not None:
+            yield run
+            for _ in run.lines:
+                pass
+
+
+class _Grouped:
+    """The lines of a file, with one line of look-ahead."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = str(path)
+        self._lines = read_lines(path)
+        self._ahead: tuple[int, bytes, dict[str, Any], str | None] | None = None
+        self._step()
+
+    def _step(self) -> None:
+        for number, raw in self._lines:
             document, message = _read(raw)
-            name = document.get("run")
-            if message is None and not isinstance(name, str):
-                message = 'the line has no "run", which is the run\'s name as text'
-            if message is not None and not isinstance(name, str):
-                name = run.name if run is not None else ""
-            if run is None or name != run.name:
-                if run is not None:
-                    run.sha256 = digest.hexdigest()
-                    yield run
-                run, digest = SourceRun(str(name), str(path), number), sha256()
+            self._ahead = number, raw, document, message
+            return
+        self._ahead = None
+
+    def next_run(self) -> SourceRun | None:
+        """The run that begins at the next line."""
+        if self._ahead is None:
+            return None
+        number, _raw, document, _message = self._ahead
+        run = SourceRun(document.get("run", ""), self._path, number)
+        run.lines = self._of(run)
+        return run
+
+    def _of(self, run: SourceRun) -> Iterator[tuple[int, dict[str, Any]]]:
+        while self._ahead is not None:
+            number, raw, document, message = self._ahead
+            if message is None and document["run"] != run.name:
+                return
+            self._step()
             run.count += 1
-            digest.update(raw + b"\n")
+            run.digest.update(raw + b"\n")
             if message is None:
-                run.lines.append((number, document))
+                yield number, document
             else:
                 run.fault(number, message)
-        if run is not None:
-            run.sha256 = digest.hexdigest()
-            yield run
 
 
 def _read(raw: bytes) -> tuple[dict[str, Any], str | None]:
     try:
-        return read_object(raw), None
+        document = read_object(raw)
     except NotExact as error:
         return {}, error.detail
+    if not isinstance(document.get("run"), str):
+        return {}, 'the line has no "run", which is the run\'s name as text'
+    return document, None

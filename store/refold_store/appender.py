@@ -13,7 +13,15 @@ from collections.abc import Callable, Sequence
 
 from refold_store import jsontext
 from refold_store.backend import MAX_SEQ, Backend, Frame, HeadMoved
-from refold_store.errors import Damaged, RefoldError, Refused, RequestReused, SchemaChanged, StoreUnavailable, TransactionInvalid
+from refold_store.errors import (
+    Damaged,
+    RefoldError,
+    Refused,
+    RequestReused,
+    SchemaChanged,
+    StoreUnavailable,
+    TransactionInvalid,
+)
 from refold_store.events import RUN_OPENED, SCHEMA_DECLARED, WRITTEN, Draft, Row, Trace
 from refold_store.fold import body_text
 from refold_store.heads import CONTENDED_COMMITS, VALUE_MAX, Heads, RunHead, fold_from_frame
@@ -329,7 +337,7 @@ class Appender:
     # --- keyframes ---------------------------------------------------------------------------
 
     def _settle(self, changes: Changes) -> None:
-        """After the rows are stored: keyframes, and large values dropped from memory. Nothing here fails a stored write."""
+        """Keyframes, and large values dropped from memory, once the rows are stored. Nothing here may fail a write."""
         if self.backend.epoch != self._epoch:
             return
         for head, change in changes:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from refold_store.errors import Damaged
 from refold_store.events import Row
+from refold_store.names import check_name
 
 MAX_SEQ = (1 << 32) - 1
 """Largest seq of a run: it shares a 64-bit row number with the run on SQLite."""
@@ -42,6 +43,24 @@ class Found(NamedTuple):
     trace_flags: int | None
     key: int
     head: int = 0
+
+
+_new_found = tuple.__new__
+"""A Found from a row, without the cost of its constructor's arguments."""
+
+
+def is_usual(row: Row) -> bool:
+    """Whether a row is a write of which only the usual columns are set, so that a shorter insert does."""
+    return (
+        row[2] == 1
+        and row[5] is None
+        and row[6] is None
+        and row[9] is None
+        and row[11] is None
+        and row[12] is None
+        and row[13] is None
+        and row[18] is None
+    )
 
 
 class Frame(NamedTuple):
@@ -121,6 +140,10 @@ class Backend(ABC):
         """All rows of one statement on a reader connection."""
 
     @abstractmethod
+    def query_one(self, sql: str, args: Sequence[Any]) -> Any:
+        """The first row of one statement on a reader connection, or None."""
+
+    @abstractmethod
     def stream(self, sql: str, args: Sequence[Any], batch: int) -> Iterator[Any]:
         """Rows of one statement on a reader connection, fetched `batch` at a time."""
 
@@ -162,7 +185,13 @@ class Backend(ABC):
 
     @abstractmethod
     def after_fork(self) -> None:
-        """In a forked child: forget inherited connections without closing them."""
+        """In a forked child: put inherited connections away and make fresh ones."""
+
+    def before_fork(self) -> None:  # noqa: B027  # most have nothing to do
+        """Wait until no connection is in use, and keep it so until `after_fork_in_parent`."""
+
+    def after_fork_in_parent(self) -> None:  # noqa: B027
+        """Go on as before."""
 
     # --- names -------------------------------------------------------------------------------
 
@@ -178,7 +207,7 @@ class Backend(ABC):
             self._look_up(absent)
 
     def look_up(self, name: str) -> int | None:
-        """The id of a name on the writer connection, or None. Adds nothing: inside `exclusive` a rollback takes it back."""
+        """The id of a name on the writer connection, or None. Adds nothing: a rollback would take it back."""
         if name not in self._ids:
             self._look_up((name,))
         return self._ids.get(name)
@@ -198,9 +227,10 @@ class Backend(ABC):
         return self._ids
 
     def id_of(self, name: str) -> int | None:
-        """The id of a name, or None if the store has never seen it."""
+        """The id of a key's name, or None if the store has never seen it. Raises NameInvalid."""
         found = self._ids.get(name)
         if found is None:
+            check_name("key", name)
             for found, text in self.query(self.sql.names_by_text, (name,)):
                 self._remember(found, text)
         return found
@@ -240,13 +270,16 @@ class Backend(ABC):
 
     def newest(self, run: int, key: int, upto: int = MAX_SEQ, *, writer: bool = False) -> Found | None:
         """The newest state event of a key at or before a seq."""
-        rows = (self.writer_query if writer else self.query)(self.sql.newest, (run, key, upto))
-        return Found(*rows[0]) if rows else None
+        if writer:
+            rows = self.writer_query(self.sql.newest, (run, key, upto))
+            return Found(*rows[0]) if rows else None
+        row = self.query_one(self.sql.newest, (run, key, upto))
+        return None if row is None else _new_found(Found, (*row, 0))
 
     def newest_seen(self, run: int, key: int) -> Found | None:
         """The newest state event of a key together with the run's head in the same snapshot."""
-        rows = self.query(self.sql.newest_seen, (run, key))
-        return Found(*rows[0]) if rows else None
+        row = self.query_one(self.sql.newest_seen, (run, key))
+        return None if row is None else _new_found(Found, row)
 
     def version(self, run: int, key: int, version: int) -> Found | None:
         """The state event that made a version."""

@@ -102,7 +102,15 @@ class JsonCodec:
     loose = typed
 
     def verify(self, text: bytes) -> None:
-        self.check(decode(text))
+        document = decode(text)
+        container = _bare_container(self.schema)
+        if container is not None:
+            if type(document) is not container:
+                self.check(document)
+        elif _constrains(self.schema):
+            self.compile()
+            if not self._is_valid(document):  # type: ignore[misc]  # compile() has set it
+                self._refuse(document)
 
     def _check_first(self, value: object) -> tuple[Any, bytes]:
         self.compile()

@@ -32,6 +32,8 @@ PENDING_MAX = 10_000
 """Reads and refusals that may wait; at this many, readers wait for a flush."""
 FLUSH_S = 0.05
 """Longest time a read waits before it is appended."""
+FORK_WAIT_S = 5.0
+"""Longest time a fork waits for the commit that is under way."""
 FLUSH_AGAIN_S = 1.0
 """Pause before a flush that failed is tried again."""
 
@@ -74,6 +76,7 @@ class Committer:
         self._count = 0
         self._deadline: float | None = None
         self._flush_waits = False
+        self._held = False
         self._thread: threading.Thread | None = None
         self._closed = False
         self._failed: BaseException | None = None
@@ -86,8 +89,6 @@ class Committer:
             self._complain()
         if not self._queue and not self._flush_waits and self._lock.acquire(blocking=False):
             try:
-                if self._closed:
-                    self._complain()
                 if self._pending:
                     self._carry((request,))
                 self._appender.commit((request,), durable=True)
@@ -113,8 +114,6 @@ class Committer:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            if self._closed or id(head) in self._pending:
-                return None
             return self._appender.write_one(head, schema, op, turn, trace)
         finally:
             self._lock.release()
@@ -190,6 +189,16 @@ class Committer:
         with self._lock:
             self._drain()
             self._flush(durable=True)
+
+    def before_fork(self) -> None:
+        """No commit is under way while the process forks: a child would inherit its lock for ever."""
+        self._held = self._lock.acquire(timeout=FORK_WAIT_S)
+
+    def after_fork_in_parent(self) -> None:
+        """Go on as before."""
+        if self._held:
+            self._held = False
+            self._lock.release()
 
     def after_fork(self) -> None:
         """In a forked child: an empty queue, no thread, nothing pending (the parent has it)."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from refold_store.errors import ConfigError
 from refold_store.families import is_template
-from refold_store.keys import MAX_BYTES, SCOPES, Key, Options, Upcaster
+from refold_store.keys import MAX_BYTES_LIMIT, SCOPES, Key, Options, Upcaster
 from refold_store.names import check_name
 from refold_store.reducers import Reducer, by_key, from_function, last, reducer
 from refold_store.schema import Schema, actors_of, check_groups
@@ -88,7 +88,12 @@ def _checked_option(option: str, value: Any, where: str) -> object:
         return value
     if option == "scope" and value in SCOPES:
         return value
-    if option == "max_bytes" and isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_BYTES:
+    if (
+        option == "max_bytes"
+        and isinstance(value, int)
+        and not isinstance(value, bool)
+        and 0 < value <= MAX_BYTES_LIMIT
+    ):
         return value
     if option == "readers" and isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value):
         return tuple(value)
@@ -96,7 +101,7 @@ def _checked_option(option: str, value: Any, where: str) -> object:
         "basis_required": "true or false",
         "sensitive": "true or false",
         "scope": f"one of {', '.join(SCOPES)}",
-        "max_bytes": f"a number of bytes from 1 to {MAX_BYTES}",
+        "max_bytes": f"a number of bytes from 1 to {MAX_BYTES_LIMIT}",
         "readers": "a list of agent names",
     }
     raise ConfigError(f"{option} must be {wanted[option]}, not {value!r}", where=where)

@@ -10,10 +10,13 @@ Rules of this module
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import sha256
 from struct import Struct
 from typing import Any, NamedTuple
+
+from refold_store.jsontext import decode
 
 KINDS: tuple[str, ...] = (
     "",
@@ -114,32 +117,128 @@ class Draft:
     trace: Trace = NO_TRACE
 
 
-@dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a run's log, with names as text. `recorded_at` and `clock` are µs since the epoch, UTC."""
+    """One event of a run's log. Names are text; `recorded_at` and `clock` are µs since the epoch, UTC.
 
-    tenant: str
-    run: str
-    seq: int
-    kind: str
-    actor: str | None
-    owner: str | None
-    txn: int | None
-    turn: int | None
-    key: str | None
-    version: int | None
-    seen_seq: int | None
-    recorded_at: int
-    clock: int | None
-    request_id: str | None
-    refs: dict[str, Any]
-    text: bytes | None = field(repr=False)
-    digest: bytes = field(repr=False)
-    erased: bool = False
-    trace_id: bytes | None = None
-    span_id: bytes | None = None
-    trace_flags: int | None = None
-    body: dict[str, Any] = field(default_factory=dict)
+    `body` and `refs` are decoded when touched, afresh at each touch; `text` is the body as stored.
+    """
+
+    __slots__ = ("_name", "row", "run", "tenant")
+
+    def __init__(self, tenant: str, run: str, row: Row, name: Callable[[int | None], str | None]) -> None:
+        self.tenant = tenant
+        self.run = run
+        self.row = row
+        """The stored row: actor, owner and key are ids of this store."""
+        self._name = name
+
+    @property
+    def seq(self) -> int:
+        """The place in the run, from 1, dense."""
+        return self.row.seq
+
+    @property
+    def kind(self) -> str:
+        """What happened, e.g. `state.written`."""
+        return KINDS[self.row.kind]
+
+    @property
+    def actor(self) -> str | None:
+        """Who did it."""
+        return self._name(self.row.actor)
+
+    @property
+    def owner(self) -> str | None:
+        """The owner the actor acted for."""
+        return self._name(self.row.owner)
+
+    @property
+    def txn(self) -> int | None:
+        """The seq of the first event of its transaction; None for a lone event."""
+        return self.row.txn
+
+    @property
+    def turn(self) -> int | None:
+        """The number of the turn."""
+        return self.row.turn
+
+    @property
+    def key(self) -> str | None:
+        """The key it is about."""
+        return self._name(self.row.key)
+
+    @property
+    def version(self) -> int | None:
+        """The version made, or seen by a read (0: never written)."""
+        return self.row.version
+
+    @property
+    def seen_seq(self) -> int | None:
+        """Of a read: the run's newest seq in the snapshot that served it."""
+        return self.row.seen_seq
+
+    @property
+    def recorded_at(self) -> int:
+        """When it was recorded, µs since the epoch; never goes back within a run."""
+        return self.row.recorded_at
+
+    @property
+    def clock(self) -> int | None:
+        """What the clock said, if that differs from `recorded_at`."""
+        return self.row.clock
+
+    @property
+    def request_id(self) -> str | None:
+        """The request id it bound."""
+        return self.row.request_id
+
+    @property
+    def refs(self) -> dict[str, Any]:
+        """What it refers to: `based_on`, `expected`, `keys` of a read of many, `source_seq` ..."""
+        return {} if self.row.refs is None else _decoded(self.row.refs.encode())
+
+    @property
+    def text(self) -> bytes | None:
+        """The body as stored; None if there is none or it was erased."""
+        return self.row.body
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body, decoded."""
+        return {} if self.row.body is None else _decoded(self.row.body)
+
+    @property
+    def erased(self) -> bool:
+        """Whether the body was erased: its commitment is left."""
+        return self.row.commitment is not None
+
+    @property
+    def digest(self) -> bytes:
+        """The digest that chains it to all before it, 32 bytes."""
+        return self.row.digest
+
+    @property
+    def trace_id(self) -> bytes | None:
+        """The W3C trace id, 16 bytes."""
+        return self.row.trace_id
+
+    @property
+    def span_id(self) -> bytes | None:
+        """The W3C span id, 8 bytes."""
+        return self.row.span_id
+
+    @property
+    def trace_flags(self) -> int | None:
+        """The W3C trace flags; bit 0 is `sampled`."""
+        return self.row.trace_flags
+
+    def __repr__(self) -> str:
+        return f"<Event {self.seq} {self.kind} {self.actor!r} {self.key!r}>"
+
+
+def _decoded(text: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = decode(text)
+    return found
 
 
 def prefixed(text: str | None) -> bytes:
@@ -217,3 +316,23 @@ def commit(salt: bytes, body: bytes | None) -> bytes:
 def chain(previous: bytes, head: bytes, commitment: bytes) -> bytes:
     """The digest of a row, from the digest before it, its header and its commitment."""
     return sha256(previous + head + commitment).digest()
+
+
+pack_numbers = _NUMBERS.pack
+"""The first half of a header: seq, txn, turn, version, seen_seq, recorded_at, clock, trace_flags; -1 for none."""
+
+
+def pack_texts(
+    kind: int,
+    actor: str | None,
+    owner: str | None,
+    key: str | None,
+    request_id: str | None,
+    refs: str | None,
+    trace_id: bytes | None,
+    span_id: bytes | None,
+) -> bytes:
+    """The second half of a header: the same bytes for many rows, so that a verification makes them once."""
+    return header(
+        0, kind, actor, owner, None, None, key, None, None, 0, None, request_id, refs, trace_id, span_id, None
+    )[_NUMBERS.size :]

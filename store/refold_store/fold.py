@@ -29,7 +29,8 @@ class Absent:
 
 ABSENT: Final = Absent()
 
-_VALUE = b'{"value":'
+WHOLE: Final = b'{"value":'
+"""How a body begins that holds a whole value and nothing else; its text is the rest but the last byte."""
 
 
 def body_text(*, basis: str | None, update: bytes | None, value: bytes | None) -> bytes:
@@ -48,8 +49,8 @@ def body_text(*, basis: str | None, update: bytes | None, value: bytes | None) -
 
 def value_text(body: bytes) -> bytes:
     """The exact text of the value in a body that holds one."""
-    if body.startswith(_VALUE):
-        return body[len(_VALUE) : -1]
+    if body.startswith(WHOLE):
+        return body[len(WHOLE) : -1]
     return jsontext.encode(jsontext.decode(body)["value"])
 
 

@@ -21,7 +21,9 @@ from refold_store.jsontext import decode
 from refold_store.reducers import Reducer
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Longest value of a key that declares no `max_bytes`, in bytes of JSON text: what both backends move in one row."""
+"""Longest value of a key that declares no `max_bytes`, in bytes of JSON text."""
+MAX_BYTES_LIMIT = 512 * 1024 * 1024
+"""Most that `max_bytes` can allow: half of the largest row that both backends take."""
 
 Stores = Literal["value", "update"]
 Scope = Literal["run", "tenant", "global"]

@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from refold_store import jsontext
 from refold_store.backend import RunRow
 from refold_store.errors import NoSuchRun
-from refold_store.events import KINDS, Event, Row
+from refold_store.events import Event, Row
 from refold_store.reads import RunInfo, as_time
 
 if TYPE_CHECKING:
@@ -23,32 +22,8 @@ SCOPE_NAMES = ("run", "tenant", "global")
 
 
 def event_of(run: Run, row: Row) -> Event:
-    """A stored row with its names as text and its body decoded."""
-    text_of = run._backend.text_of
-    return Event(
-        run.tenant,
-        run.name,
-        row.seq,
-        KINDS[row.kind],
-        text_of(row.actor),
-        text_of(row.owner),
-        row.txn,
-        row.turn,
-        text_of(row.key),
-        row.version,
-        row.seen_seq,
-        row.recorded_at,
-        row.clock,
-        row.request_id,
-        {} if row.refs is None else jsontext.decode(row.refs.encode()),
-        row.body,
-        row.digest,
-        row.commitment is not None,
-        row.trace_id,
-        row.span_id,
-        row.trace_flags,
-        {} if row.body is None else jsontext.decode(row.body),
-    )
+    """A stored row as an event of its run."""
+    return Event(run.tenant, run.name, row, run._backend.text_of)
 
 
 def follow(run: Run, after: int, poll_s: float) -> Iterator[Event]:

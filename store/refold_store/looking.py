@@ -13,7 +13,7 @@ from refold_store import jsontext
 from refold_store.backend import Found
 from refold_store.errors import ConfigError, InvalidValue, UnknownKey
 from refold_store.events import WRITTEN
-from refold_store.fold import value_text
+from refold_store.fold import WHOLE, value_text
 from refold_store.heads import declared_schemas, fold_from_frame
 from refold_store.keys import Key
 from refold_store.reads import State
@@ -44,6 +44,18 @@ def look(run: Run, key: str) -> tuple[Found | None, int]:
             return None, rows[0][0] or 0
 
 
+def look_unseen(run: Run, key: str) -> Found | None:
+    """The newest state event of a key, without the run's head: the cheapest look."""
+    backend = run._backend
+    run_id = run._head.id
+    if run_id is None and (run_id := run._run_id()) is None:
+        return None
+    number = backend._ids.get(key)
+    if number is None and (number := backend.id_of(key)) is None:
+        return None
+    return backend.newest(run_id, number)
+
+
 def look_many(run: Run, keys: Sequence[str]) -> tuple[dict[str, Found], int]:
     """The newest state events of several keys, and the head, of one snapshot."""
     run_id = run._run_id()
@@ -62,9 +74,12 @@ def look_state(run: Run, upto: int) -> State:
     if run_id is None:
         return State(run, 0, {}, lambda key: key_for_reading(run, key))
     rows = run._backend.state(run_id, upto)
+    if not rows:  # a head of its own would be of another snapshot: take the state as of that one
+        upto = min(run.head_seq(), upto)
+        rows = run._backend.state(run_id, upto)
     names = run._backend.learn(row.key for row in rows)
     found = {names[row.key]: row for row in rows if row.kind == WRITTEN}
-    seq = min(rows[0].head, upto) if rows else min(run.head_seq(), upto)
+    seq = min(rows[0].head, upto) if rows else upto
     return State(run, seq, found, lambda key: key_for_reading(run, key))
 
 
@@ -73,9 +88,7 @@ def text_of_value(run: Run, key: str, declared: Key, found: Found) -> bytes:
     body = found.body
     if body is None:
         raise InvalidValue("this value was erased", key=key)
-    if body.startswith(b'{"value":'):
-        return body[9:-1]
-    if b'"value":' in body and "value" in jsontext.decode(body):
+    if body.startswith(WHOLE) or (b'"value":' in body and "value" in jsontext.decode(body)):
         return value_text(body)
     run_id = run._run_id()
     assert run_id is not None

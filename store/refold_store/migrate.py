@@ -184,7 +184,7 @@ def migrate_postgres(url: str, phase: str | None = None) -> list[str]:
 
     if phase not in (None, *PHASES):
         raise ConfigError(f"unknown migration phase {phase!r}: give one of {', '.join(PHASES)}, or none for all")
-    with _postgres_errors(), psycopg.connect(_libpq(url), autocommit=True) as connection:
+    with _postgres_errors(), psycopg.connect(libpq_url(url), autocommit=True) as connection:
         _require_utf8(connection)
         with _migration_lock(connection):
             return _migrate_locked(connection, phase)
@@ -201,7 +201,7 @@ def postgres_roles(
     import psycopg
 
     roles = {"writer": writer, "reader": reader, "keeper": keeper}
-    with _postgres_errors(), psycopg.connect(_libpq(url)) as connection:
+    with _postgres_errors(), psycopg.connect(libpq_url(url)) as connection:
         check_postgres(postgres_revision(connection))
         for kind, role in roles.items():
             if role is not None:
@@ -292,10 +292,18 @@ def _postgres_errors() -> Iterator[None]:
         raise ConfigError(f"this PostgreSQL user may not do it: {error}; connect as the owner of the tables") from error
 
 
-def _libpq(url: str) -> str:
-    """A URL as libpq takes it: without the driver that SQLAlchemy's spelling names."""
+def libpq_url(url: str) -> str:
+    """A URL as libpq takes it: without the driver that SQLAlchemy's spelling names. Raises ConfigError."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
     scheme, mark, rest = url.partition("://")
-    return f"{scheme.partition('+')[0]}{mark}{rest}"
+    plain = f"{scheme.partition('+')[0]}{mark}{rest}"
+    try:
+        conninfo_to_dict(plain)
+    except ProgrammingError as error:
+        raise ConfigError(f"not a PostgreSQL URL: {error}; write postgresql://USER@HOST/DATABASE") from error
+    return plain
 
 
 def _require_utf8(connection: psycopg.Connection[Any]) -> None:

@@ -10,6 +10,9 @@ from refold_store.errors import NameInvalid
 MAX_NAME_BYTES = 1024
 """Longest name in UTF-8 bytes: fits an index entry on both backends."""
 
+MAX_TURN = (1 << 63) - 1
+"""Largest number of a turn: what a column holds."""
+
 _known: set[str] = set()
 _KNOWN_MAX = 4096
 """Names remembered as valid, so that a hot path checks each once."""
@@ -40,3 +43,10 @@ def check_name(what: str, name: object) -> str:
     if len(_known) < _KNOWN_MAX:
         _known.add(str(name))
     return name
+
+
+def check_turn(turn: object) -> int | None:
+    """Return `turn` if it is None or can be stored as a turn's number. Raises NameInvalid."""
+    if turn is None or (type(turn) is int and 0 <= turn <= MAX_TURN):
+        return turn
+    raise NameInvalid(f"a turn is a whole number from 0 to {MAX_TURN}, not {turn!r}", what="turn", name=turn)

@@ -9,6 +9,7 @@ Rules of this module
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from logging import DEBUG
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -68,8 +69,10 @@ class Call:
             self._observer.guard(self._begin)
 
     def __enter__(self) -> Call:
-        self.begin()
-        self._started = perf_counter()
+        if self._observer.tracer is not None:
+            self.begin()
+        if self._observer.instruments is not None:
+            self._started = perf_counter()
         return self
 
     def _begin(self) -> None:
@@ -80,13 +83,15 @@ class Call:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self._observer.guard(self._count, perf_counter() - self._started)
-            if self._observer.logger is not None:
-                self._observer.guard(self._log)
-        else:
+        if error is not None:
             self.refused(error)
-        self.end(error)
+        else:
+            if self._observer.instruments is not None:
+                self._observer.guard(self._count, perf_counter() - self._started)
+            if self._run.logger is not None:
+                self._observer.guard(self._log)
+        if self._span is not None:
+            self.end(error)
 
     def end(self, error: BaseException | None) -> None:
         """End the span, if there is one."""
@@ -116,21 +121,20 @@ class Call:
         span.end(facts, (), failure)
 
     def _count(self, taken_s: float) -> None:
-        instruments, labels = self._observer.instruments, self._observer.labels
-        if instruments is None or not self.accepted:
+        observer, number = self._observer, len(self.accepted)
+        if not number or observer.instruments is None or observer.writes is None or observer.deletes is None:
             return
-        instruments.duration.record(taken_s, labels[self._kind])
-        if self._kind == "transaction":
-            deletes = sum(op.prepared is None for op in self.ops.values())
-            if deletes:
-                instruments.writes.add(deletes, labels["delete"])
-            if deletes < len(self.accepted):
-                instruments.writes.add(len(self.accepted) - deletes, labels["write"])
-        else:
-            instruments.writes.add(1, labels[self._kind])
+        deletes = number if self._kind == "delete" else sum(op.prepared is None for op in self.ops.values())
+        observer.deletes.add(deletes)
+        observer.writes.add(number - deletes)
+        observer.instruments.duration.record(taken_s, observer.labels[self._kind])
 
     def _log(self) -> None:
-        debug, trace_id = self._run.logger.debug, self._trace_id()
+        logger = self._run.logger
+        shows = getattr(logger, "is_enabled_for", None)
+        if shows is not None and not shows(DEBUG):
+            return
+        debug, trace_id = logger.debug, self._trace_id()
         event, writer = "state.deleted" if self._kind == "delete" else "state.written", self.writer
         for one in self.accepted:
             if (op := self.ops.get(one.key)) is not None:

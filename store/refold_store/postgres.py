@@ -15,18 +15,14 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.types.numeric import Int8BinaryDumper
-from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
-from psycopg_pool import ConnectionPool, PoolTimeout
 
-from refold_store.backend import Backend, Frame, HeadMoved, Statements
+from refold_store.backend import MAX_SEQ, Backend, Found, Frame, HeadMoved, Statements, is_usual
 from refold_store.errors import ReadOnlyStore, RefoldError, StoreUnavailable
 from refold_store.events import Row
-from refold_store.migrate import check_postgres
+from refold_store.migrate import check_postgres, libpq_url
+from refold_store.postgres_links import Connection, Link, Readers
 from refold_store.revision import REVISION_SQL
 
-READERS_MAX = 8
-"""Reader connections of one process."""
 RECONNECT_S = 10.0
 """How long a write waits for a lost server to come back before StoreUnavailable."""
 RECONNECT_PAUSE_MIN_S, RECONNECT_PAUSE_MAX_S = 0.01, 0.2
@@ -122,7 +118,6 @@ SQL = Statements(
     ),
 )
 
-Connection = psycopg.Connection[Any]
 T = TypeVar("T")
 
 
@@ -134,17 +129,17 @@ class PostgresBackend(Backend):
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         super().__init__()
-        self.url = url
+        self.url = libpq_url(url)
         self.read_only = read_only
         self._abandoned: list[object] = []
-        self._connections: dict[bool, Connection] = {}
+        self._links: dict[bool, Link] = {}
+        self._shut = False
         self._open_exclusive = False
         self._uncommitted: list[Row] = []
-        self._pool = self._make_pool()
+        self._readers = Readers(lambda: Link(self.url))
         try:
-            writer = self._connection(durable=True)
+            writer = self._link(durable=True).connection
         except psycopg.OperationalError as error:
-            self._pool.close()
             raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}; check the URL and the server") from error
         try:
             self.place = f"{writer.info.host}:{writer.info.port}/{writer.info.dbname}"
@@ -155,31 +150,14 @@ class PostgresBackend(Backend):
 
     # --- connections -------------------------------------------------------------------------
 
-    def _make_pool(self) -> ConnectionPool[Connection]:
-        return ConnectionPool(
-            self.url,
-            min_size=0,
-            max_size=READERS_MAX,
-            open=True,
-            configure=_configure,
-            kwargs={"autocommit": True, "cursor_factory": psycopg.RawCursor},
-            name="refold-readers",
-            timeout=RECONNECT_S,
-            reconnect_timeout=RECONNECT_S,
-        )
-
-    def _connection(self, *, durable: bool) -> Connection:
-        found = self._connections.get(durable)
-        if found is None or found.closed or found.broken:
+    def _link(self, *, durable: bool) -> Link:
+        found = self._links.get(durable)
+        if found is None or found.lost:
             if found is not None:
                 self._lose_memory()
-            elif not durable and True in self._connections:
-                self._connection(durable=True).execute("SELECT 1")  # if the server was away, this one knows
-            found = psycopg.connect(self.url, autocommit=True, cursor_factory=psycopg.RawCursor)
-            _configure(found)
-            if not durable:
-                found.execute("SET synchronous_commit = off")
-            self._connections[durable] = found
+            elif not durable and True in self._links:
+                self._link(durable=True).rows("SELECT 1", ())  # if the server was away, this one knows
+            found = self._links[durable] = Link(self.url, durable=durable)
         return found
 
     def _lose_memory(self) -> None:
@@ -218,19 +196,43 @@ class PostgresBackend(Backend):
     def query(self, sql: str, args: Sequence[Any]) -> list[Any]:
         return self._reconnecting(lambda: self._query_once(sql, args))
 
-    def _query_once(self, sql: str, args: Sequence[Any]) -> list[Any]:
+    def query_one(self, sql: str, args: Sequence[Any]) -> Any:
+        rows = self.query(sql, args)
+        return rows[0] if rows else None
+
+    def newest(self, run: int, key: int, upto: int = MAX_SEQ, *, writer: bool = False) -> Found | None:
+        if writer:
+            return super().newest(run, key, upto, writer=True)
+        return self._found(SQL.newest, (run, key, upto))
+
+    def newest_seen(self, run: int, key: int) -> Found | None:
+        return self._found(SQL.newest_seen, (run, key))
+
+    def _found(self, sql: str, args: Sequence[int]) -> Found | None:
+        link = self._readers.take()
         try:
-            with self._pool.connection() as connection:
-                return connection.cursor(binary=True).execute(sql, args, prepare=True).fetchall()
-        except PoolTimeout as error:
-            raise StoreUnavailable(f"PostgreSQL gave no connection within {RECONNECT_S:.0f} s: {error}") from error
+            return link.found(sql, args)
+        except psycopg.Error as error:
+            if not isinstance(error, psycopg.OperationalError) or not _is_lost(error):
+                raise _unavailable(error) from error
+        finally:
+            self._readers.give_back(link)
+        return self._reconnecting(lambda: self._found_once(sql, args))
+
+    def _found_once(self, sql: str, args: Sequence[int]) -> Found | None:
+        with self._readers.link() as link:
+            return link.found(sql, args)
+
+    def _query_once(self, sql: str, args: Sequence[Any]) -> list[Any]:
+        with self._readers.link() as link:
+            return link.rows(sql, args)
 
     def stream(self, sql: str, args: Sequence[Any], batch: int) -> Iterator[Any]:
         try:
             with (
-                self._pool.connection() as connection,
-                connection.transaction(),
-                psycopg.RawServerCursor(connection, "refold_stream") as cursor,
+                self._readers.link() as link,
+                link.connection.transaction(),
+                psycopg.RawServerCursor(link.connection, "refold_stream") as cursor,
             ):
                 cursor.itersize = batch
                 cursor.execute(sql, args, binary=True)
@@ -240,37 +242,37 @@ class PostgresBackend(Backend):
 
     def writer_query(self, sql: str, args: Sequence[Any]) -> list[Any]:
         if self._open_exclusive:
-            return self._connection(durable=True).cursor(binary=True).execute(sql, args, prepare=True).fetchall()
-        return self._reconnecting(
-            lambda: self._connection(durable=True).cursor(binary=True).execute(sql, args, prepare=True).fetchall()
-        )
+            return self._link(durable=True).rows(sql, args)
+        return self._reconnecting(lambda: self._link(durable=True).rows(sql, args))
 
     # --- appending ---------------------------------------------------------------------------
 
     def append(self, rows: list[Row], *, durable: bool) -> None:
         if self._open_exclusive:
-            self._insert(self._connections[True], rows)
+            self._insert(self._links[True], rows)
             self._uncommitted = rows
             return
         epoch, sent = self.epoch, False
 
         def once() -> None:
             nonlocal sent
-            connection = self._connection(durable=durable)
+            link = self._link(durable=durable)
             if self.epoch == epoch:
                 sent = True
-                self._insert(connection, rows)
-            elif not (sent and self._stored(connection, rows)):
+                self._insert(link, rows)
+            elif not (sent and self._stored(link.connection, rows)):
                 raise HeadMoved
 
         self._reconnecting(once)
 
-    def _insert(self, connection: Connection, rows: list[Row]) -> None:
+    def _insert(self, link: Link, rows: list[Row]) -> None:
         try:
-            if len(rows) == 1:
-                connection.cursor(binary=True).execute(SQL.insert, rows[0], prepare=True)
+            if len(rows) > 1:
+                link.cursor.execute(_INSERT_MANY, _columns(rows), prepare=True)
+            elif is_usual(rows[0]):
+                link.insert_lone(rows[0])
             else:
-                connection.cursor(binary=True).execute(_INSERT_MANY, _columns(rows), prepare=True)
+                link.cursor.execute(SQL.insert, rows[0], prepare=True)
         except (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected) as error:
             raise HeadMoved from error
 
@@ -309,7 +311,7 @@ class PostgresBackend(Backend):
             self._open_exclusive = False
 
     def _begin(self, runs: Sequence[int]) -> Connection:
-        connection = self._connection(durable=True)
+        connection = self._link(durable=True).connection
         try:
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             for run in sorted(runs):
@@ -323,7 +325,7 @@ class PostgresBackend(Backend):
         try:
             connection.execute("COMMIT")
         except psycopg.OperationalError:
-            if not rows or not self._reconnecting(lambda: self._stored(self._connection(durable=True), rows)):
+            if not rows or not self._reconnecting(lambda: self._stored(self._link(durable=True).connection, rows)):
                 raise
 
     # --- runs, names, schemas, keyframes -----------------------------------------------------
@@ -333,7 +335,7 @@ class PostgresBackend(Backend):
             return int(rows[0][0])
 
         def once() -> int:
-            connection = self._connection(durable=True)
+            connection = self._link(durable=True).connection
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock($1::int8)", (LOCK_RUNS,))
                 connection.execute(
@@ -349,7 +351,7 @@ class PostgresBackend(Backend):
     def _add(self, sql: str, args: Sequence[Any]) -> None:
         if self.read_only:
             raise ReadOnlyStore("the store is open read-only")
-        self._reconnecting(lambda: self._connection(durable=False).execute(sql, args, prepare=True))
+        self._reconnecting(lambda: self._link(durable=False).cursor.execute(sql, args, prepare=True))
 
     def add_names(self, names: Sequence[str]) -> None:
         self._add("INSERT INTO names (name) SELECT unnest($1::text[]) ON CONFLICT (name) DO NOTHING", (list(names),))
@@ -365,23 +367,22 @@ class PostgresBackend(Backend):
 
     def clock_offset_us(self) -> int:
         before = time.time_ns()
-        rows = self.writer_query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8", ())
+        rows = self.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8", ())
         return int(rows[0][0]) - (before + time.time_ns()) // 2000
 
     # --- life --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        for connection in self._connections.values():
-            with suppress(psycopg.Error):
-                connection.close()
-        self._pool.close()
+        for link in self._links.values():
+            link.close()
+        self._readers.close()
 
     def after_fork(self) -> None:
         # The sockets belong to the parent: keep the objects referenced so that nothing says goodbye on them.
-        self._abandoned += [self._connections, self._pool]
-        self._connections = {}
+        self._abandoned += [self._links, self._readers]
+        self._links = {}
         self._open_exclusive = False
-        self._pool = self._make_pool()
+        self._readers = Readers(lambda: Link(self.url))
 
 
 def _roll_back(connection: Connection) -> None:
@@ -395,13 +396,6 @@ def _columns(rows: list[Row]) -> list[Any]:
         list(column) if name in _TYPES else f"{{{','.join('NULL' if n is None else str(n) for n in column)}}}"
         for name, column in zip(_NAMES, zip(*rows, strict=True), strict=True)
     ]
-
-
-def _configure(connection: Connection) -> None:
-    """One spelling for all numbers and bytes, so that each statement is prepared once."""
-    connection.adapters.register_dumper(int, Int8BinaryDumper)
-    connection.adapters.register_dumper(bytes, BytesBinaryDumper)
-    connection.adapters.register_dumper(str, StrBinaryDumper)
 
 
 def _revision(connection: Connection) -> str | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from refold_store import jsontext
 from refold_store.backend import Found
 from refold_store.events import DELETED, NO_TRACE, Trace
-from refold_store.fold import ABSENT, basis_of
+from refold_store.fold import ABSENT, WHOLE, basis_of
 
 if TYPE_CHECKING:
     from refold_store.keys import Key
@@ -67,6 +67,9 @@ class Read:
         found = self._found
         if found is None or found.kind == DELETED:
             return b""
+        body = found.body
+        if body is not None and body.startswith(WHOLE):
+            return body[len(WHOLE) : -1]
         return self._run._value_text(self.key, self._key, found)
 
     @property
@@ -88,6 +91,9 @@ class Read:
         found = self._found
         if found is None or found.kind == DELETED:
             return ABSENT
+        body = found.body
+        if body is not None and body.startswith(WHOLE):
+            return self._key.typed(body[len(WHOLE) : -1])
         return self._key.typed(self.text)
 
     @property

@@ -20,9 +20,17 @@ from refold_store.errors import ConfigError, TransactionInvalid
 from refold_store.events import KIND_ID, READ, Draft, Event, Row
 from refold_store.keys import Key
 from refold_store.listing import event_of, follow, run_info
-from refold_store.looking import key_for_reading, look, look_many, look_state, schema_in_force, text_of_value
+from refold_store.looking import (
+    key_for_reading,
+    look,
+    look_many,
+    look_state,
+    look_unseen,
+    schema_in_force,
+    text_of_value,
+)
 from refold_store.moments import Moment, resolve
-from refold_store.names import check_name
+from refold_store.names import check_name, check_turn
 from refold_store.reads import Read, ReadRecord, RunInfo, State, as_time
 from refold_store.requests import Request, Unit, Written, awaited
 from refold_store.schema import Schema
@@ -47,6 +55,8 @@ class Run:
         self._committer = store._committer
         self._head = store._heads.get(tenant, scope, name)
         self._fixed = store.schema
+        self._seen = 0
+        """A seq that the run is known to have reached."""
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -67,6 +77,8 @@ class Run:
         Raises a Refused (NotOwner, UnknownKey, InvalidValue, BasisRequired, Conflict ...); the refusal is recorded.
         `expected_version` 0 means never written. The same `request_id` with the same payload returns the first result.
         """
+        if turn is not None:
+            check_turn(turn)
         schema = self._fixed if self._fixed is not None else schema_in_force(self)
         op = checked_op(self, schema, key, value, writer, basis, expected_version, based_on)
         home = self if op.key.scope == "run" or self.scope else self._home(op.key)
@@ -164,7 +176,7 @@ class Run:
             number,
             None if actor is None else check_name("actor", actor),
             key=None if key is None else check_name("key", key),
-            turn=turn,
+            turn=check_turn(turn),
             refs=None if refs is None else jsontext.encode(dict(refs)).decode(),
             body=jsontext.encode(dict(body or {})),
             trace=self.store._trace(),
@@ -209,19 +221,27 @@ class Run:
         return reads
 
     def peek(self, key: str) -> Read:
-        """The newest version of a key, not recorded: for people who only look, and for code that reports it itself."""
-        declared = self.schema().key(key)
+        """The newest version of a key, not recorded: for people who only look, and for code that reports it itself.
+
+        Its `seen_seq` is the seq of the write: the newest that this look can vouch for.
+        """
+        declared = (self._fixed if self._fixed is not None else schema_in_force(self)).key(key)
         if declared.scope != "run" and self.scope == 0:
             return self._home(declared).peek(key)
-        found, head = look(self, key)
-        return Read(self, key, declared, found, head, False)
+        found = look_unseen(self, key)
+        return Read(self, key, declared, found, 0 if found is None else found.seq, False)
 
     def state(self) -> State:
         """Every key that holds a value now, in one snapshot. Not recorded."""
         return look_state(self, MAX_SEQ)
 
     def at(self, moment: int | str | datetime) -> Moment:
-        """The run as it was: `42`, `routing@2`, a time with a zone, `-20m`, `turn:7`, `end`."""
+        """The run as it was: `42`, `routing@2`, a time with a zone, `-20m`, `turn:7`, `end`.
+
+        Raises NoSuchMoment or NoSuchVersion.
+        """
+        if type(moment) is int and 0 <= moment <= self._seen:
+            return Moment(self, moment)
         self._flush()
         found = resolve(self, moment)
         return Moment(self, found.seq, found.warning)
@@ -242,10 +262,12 @@ class Run:
         if run_id is None or number is None:
             return []
         sql = self._backend.sql
-        seqs = [row[0] for row in self._backend.query(sql.versions, (run_id, number))]
         found = []
         rows = self._backend.query(sql.reads_of_key, (run_id, number))
-        for row in sorted((*rows, *self._backend.query(sql.reads_of_many, (run_id,))), key=lambda row: row[1]):
+        rows += self._backend.query(sql.reads_of_many, (run_id,))
+        # After the reads: a version that one of them saw must not be missing here.
+        seqs = [row[0] for row in self._backend.query(sql.versions, (run_id, number))]
+        for row in sorted(rows, key=lambda row: row[1]):
             event = event_of(self, Row(*row))
             seen = event.seen_seq or 0
             for name, saw in event.refs.get("keys", ((event.key, event.version),)):
@@ -295,6 +317,8 @@ class Run:
         """The newest seq of the run; 0 if it was never opened."""
         run_id = self._run_id()
         found = None if run_id is None else self._backend.head(run_id)
+        if found is not None:
+            self._seen = found[0]
         return 0 if found is None else found[0]
 
     def schema(self) -> Schema:
@@ -322,6 +346,7 @@ class Run:
         request_id: str | None,
         turn: int | None,
     ) -> Request:
+        check_turn(turn)
         schema = self.schema()
         op = checked_op(self, schema, key, value, writer, basis, expected, based_on)
         home = self if self.scope else self._home(op.key)

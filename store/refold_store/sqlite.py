@@ -17,17 +17,19 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
-from refold_store.backend import Backend, Frame, HeadMoved, Statements
-from refold_store.errors import ReadOnlyStore, StoreUnavailable
+from refold_store.backend import Backend, Frame, HeadMoved, Statements, is_usual
+from refold_store.errors import ReadOnlyStore, StoreClosed, StoreUnavailable
 from refold_store.events import Row
 from refold_store.migrate import check_sqlite, ensure_sqlite
 
 BUSY_S = 30.0
 """Longest wait for another process's write before StoreUnavailable."""
+FORK_WAIT_S = 5.0
+"""Longest time a fork waits for a statement that is under way."""
 PAUSE_MIN_S = 0.0002
 PAUSE_MAX_S = 0.005
 """Bounds of the random pause between two tries on a locked file: short, so that no writer starves."""
@@ -42,6 +44,11 @@ _FOUND = (
     "e.trace_id, e.span_id, e.trace_flags, e.key"
 )
 _EVENT = f"(e.pos >> 32), (e.pos & 4294967295), {', '.join('e.' + c for c in _COLUMNS.split(', '))}"
+_INSERT_USUAL = (
+    "INSERT INTO events (pos, kind, actor, owner, key, version, recorded_at, salt, body, digest) "
+    "VALUES (?, 1, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+"""The lone write of which only the usual columns are set: binding twelve nulls costs as much as the insert's index."""
 _RUN_HEAD = (
     "(SELECT h.pos & 4294967295 FROM events h WHERE h.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) "
     "ORDER BY h.pos DESC LIMIT 1)"
@@ -137,13 +144,22 @@ SQL = Statements(
 class _Reader:
     """A thread's connection; it closes when the thread ends."""
 
-    __slots__ = ("__weakref__", "connection")
+    __slots__ = ("__weakref__", "connection", "cursor", "lock")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self.cursor = connection.cursor()
+        self.lock = threading.Lock()
+        """Held while a statement runs: a fork must not find it in the middle of one."""
+
+    def close(self) -> None:
+        """Close both: the last statement of an open cursor would keep the file and its WAL open."""
+        with suppress(sqlite3.ProgrammingError):  # closed before
+            self.cursor.close()
+        self.connection.close()
 
     def __del__(self) -> None:
-        self.connection.close()
+        self.close()
 
 
 class SqliteBackend(Backend):
@@ -161,6 +177,7 @@ class SqliteBackend(Backend):
         self._local = threading.local()
         self._readers: weakref.WeakSet[_Reader] = weakref.WeakSet()
         self._abandoned: list[object] = []
+        self._quiet: list[_Reader] | None = None
         self._full = True
         self._depth = 0
         if (read_only or not create) and not self._memory and not os.path.exists(path):
@@ -193,21 +210,36 @@ class SqliteBackend(Backend):
 
     # --- reads -------------------------------------------------------------------------------
 
-    def _reader(self) -> sqlite3.Connection:
+    def _reader(self) -> _Reader:
         found: _Reader | None = getattr(self._local, "reader", None)
         if found is None:
-            connection = self._connect()
-            connection.execute("PRAGMA busy_timeout = 5000")
-            found = self._local.reader = _Reader(connection)
             with self._lock:
+                connection = self._connect()
+                connection.execute("PRAGMA busy_timeout = 5000")
+                found = self._local.reader = _Reader(connection)
                 self._readers.add(found)
-        return found.connection
+        return found
 
     def query(self, sql: str, args: Sequence[Any]) -> list[Any]:
         if self._memory:
             return self.writer_query(sql, args)
+        reader = self._reader()
         try:
-            return self._reader().execute(sql, args).fetchall()
+            with reader.lock:
+                return reader.cursor.execute(sql, args).fetchall()
+        except sqlite3.Error as error:
+            raise _unavailable(error) from error
+
+    def query_one(self, sql: str, args: Sequence[Any]) -> Any:
+        if self._memory:
+            rows = self.writer_query(sql, args)
+            return rows[0] if rows else None
+        reader = self._reader()
+        try:
+            # All rows, though there is one at most: a statement not run to its end keeps its snapshot open.
+            with reader.lock:
+                rows = reader.cursor.execute(sql, args).fetchall()
+            return rows[0] if rows else None
         except sqlite3.Error as error:
             raise _unavailable(error) from error
 
@@ -215,12 +247,22 @@ class SqliteBackend(Backend):
         if self._memory:
             yield from self.writer_query(sql, args)
             return
-        cursor = self._reader().execute(sql, args)
+        reader = self._reader()
         try:
-            while rows := cursor.fetchmany(batch):
-                yield from rows
-        finally:
-            cursor.close()
+            with reader.lock:
+                cursor = reader.connection.execute(sql, args)
+            try:
+                while True:
+                    with reader.lock:
+                        rows = cursor.fetchmany(batch)
+                    if not rows:
+                        return
+                    yield from rows
+            finally:
+                with suppress(sqlite3.ProgrammingError):  # left early, and the store was closed before
+                    cursor.close()
+        except sqlite3.Error as error:
+            raise _unavailable(error) from error
 
     def writer_query(self, sql: str, args: Sequence[Any]) -> list[Any]:
         with self._lock:
@@ -237,12 +279,19 @@ class SqliteBackend(Backend):
                 self._insert(rows)
             elif len(rows) == 1:
                 try:
-                    self._cursor.execute(SQL.insert, rows[0])
+                    self._insert_one(rows[0])
                 except sqlite3.Error:
                     self._patiently(lambda: self._insert(rows))
             else:
                 with self._transaction():
                     self._insert(rows)
+
+    def _insert_one(self, row: Row) -> None:
+        if is_usual(row):
+            usual = (row[0] << 32 | row[1], row[3], row[4], row[7], row[8], row[10], row[14], row[15], row[17])
+            self._cursor.execute(_INSERT_USUAL, usual)
+        else:
+            self._cursor.execute(SQL.insert, row)
 
     def _insert(self, rows: list[Row]) -> None:
         try:
@@ -345,21 +394,41 @@ class SqliteBackend(Backend):
     def close(self) -> None:
         with self._lock:
             for reader in list(self._readers):
-                reader.connection.close()
+                reader.close()
+            self._cursor.close()  # its last statement would keep the file and its WAL open
             self._writer.close()
 
+    def before_fork(self) -> None:
+        if self._lock.acquire(timeout=FORK_WAIT_S):
+            self._quiet = [reader for reader in self._readers if reader.lock.acquire(timeout=FORK_WAIT_S)]
+
+    def after_fork_in_parent(self) -> None:
+        if self._quiet is not None:
+            for reader in self._quiet:
+                reader.lock.release()
+            self._quiet = None
+            self._lock.release()
+
     def after_fork(self) -> None:
-        # Closing an inherited connection would touch the parent's locks: keep it referenced, never use it.
-        self._abandoned += [self._writer, self._readers, self._local]
+        # SQLite remembers file locks by process. The child's copy of that memory is wrong: it would believe to hold
+        # the parent's lock, and its writes would be lost when others reset the WAL. Closing what was inherited clears
+        # it, and leaves the parent's locks alone: they are not inherited. What was in use cannot be closed.
+        self._abandoned += [self._writer, self._cursor, *self._readers, self._local]
+        if self._quiet is not None:
+            for reader in self._quiet:
+                reader.close()
+            self._cursor.close()
+            self._writer.close()
+        self._quiet = None
         self._lock = threading.RLock()
         self._local = threading.local()
         self._readers = weakref.WeakSet()
         self._depth = 0
         self._full = True
-        if self._memory:
-            raise StoreUnavailable("an in-memory store cannot be used in a forked child; open one there")
-        self._writer = self._connect()
-        self._cursor = self._writer.cursor()
+        if not self._memory:  # a shared one stays closed: the parent has it
+            self._writer = self._connect()
+            self._writer.execute("PRAGMA synchronous = FULL")
+            self._cursor = self._writer.cursor()
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
@@ -368,7 +437,7 @@ def _is_busy(error: sqlite3.Error) -> bool:
 
 def _unavailable(error: sqlite3.Error) -> Exception:
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
-        return StoreUnavailable("the store was closed while in use")
+        return StoreClosed("the store was closed while in use, or is in memory and belongs to the parent process")
     return StoreUnavailable(
         f"SQLite refused: {error}; nothing was half written, the store can be used again once mended"
     )

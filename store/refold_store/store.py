@@ -248,10 +248,22 @@ def _close_all() -> None:
         store.close()
 
 
-def _fork_all() -> None:
+def _before_fork() -> None:
+    for store in list(_open):
+        store._committer.before_fork()
+        store._backend.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for store in list(_open):
+        store._backend.after_fork_in_parent()
+        store._committer.after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
     for store in list(_open):
         store._after_fork()
 
 
 atexit.register(_close_all)
-os.register_at_fork(after_in_child=_fork_all)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from refold_store.errors import TransactionInvalid
+from refold_store.names import check_turn
 from refold_store.requests import Op, Request, Written, awaited
 from refold_store.writing import DELETE, BasedOn, checked_op, request_of
 
@@ -23,7 +24,7 @@ class Transaction:
         self._run = run
         self._schema = run.schema()
         self._request_id = request_id
-        self._turn = turn
+        self._turn = check_turn(turn)
         self._ops: dict[str, Op] = {}
         self._done = False
         self.written: list[Written] = []

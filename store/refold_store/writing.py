@@ -74,6 +74,8 @@ def checked_op(
             _check_basis(basis)
         elif declared.basis_required and not initial:
             raise BasisRequired(key=key, writer=writer)
+        if expected is not None and (type(expected) is not int or expected < 0):
+            raise InvalidValue(f"a version is a whole number from 0, not {expected!r}", path="expected_version")
     except Refused as error:
         error.key, error.writer = key, writer
         refuse(run, schema, error, None if declared is None else declared.owner, value)

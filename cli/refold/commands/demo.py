@@ -46,6 +46,6 @@ def _ask(site: Site, run: str) -> None:
 
     rest = [] if site.tenant == "default" else ["--tenant", site.tenant]
     output.say(f"\n$ export REFOLD_STORE={shlex.quote(shown_url(site.store_url))}")
-    for words in (["get", run, "routing"], ["readers", run, "routing"], ["diff", run, "routing@1", "end"]):
+    for words in (["get", run, "routing"], ["readers", run, "routing", "--version", "1"], ["get", run, "settlement"]):
         output.say(f"\n$ refold {shlex.join([*words, *rest])}")
         root.main([*words, *rest, "--store", site.store_url], prog_name="refold", standalone_mode=False)

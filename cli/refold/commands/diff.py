@@ -10,7 +10,7 @@ from refold import output, records
 from refold.site import Site, common, run_argument, sensitive_option
 
 if TYPE_CHECKING:
-    from refold_store.run import Moment
+    from refold_store.moments import Moment
 
 SIGNS = {"add": "+", "remove": "-", "replace": "~"}
 

@@ -53,9 +53,7 @@ def events_command(
 @click.option("--after", type=click.IntRange(min=0), metavar="SEQ", help=f"Begin after this one; else {LAST} back.")
 @sensitive_option
 @common
-def tail_command(
-    site: Site, run_name: str, kinds: tuple[str, ...], after: int | None, show_sensitive: bool
-) -> None:
+def tail_command(site: Site, run_name: str, kinds: tuple[str, ...], after: int | None, show_sensitive: bool) -> None:
     """Show the log of RUN as it grows, until Ctrl-C. No event is skipped."""
     with site.run(run_name) as run:
         shown = records.Events(run, show_sensitive)

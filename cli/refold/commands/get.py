@@ -39,9 +39,12 @@ class Answer:
     warning: str | None
     found: dict[str, Any]
     declared_owner: str
+    scope: str
     reads: list[ReadRecord]
     older: list[ReadRecord]
+    newest: int
     newer: list[dict[str, Any]]
+    outdated: list[dict[str, Any]]
     replaced: dict[str, Any] | None
     near: list[str]
     recorded_as: str | None
@@ -92,25 +95,30 @@ def _answer(site: Site, run_name: str, key: str, moment: str, reader: str | None
 
 def _look(run: Run, key: str, moment: str, reader: str | None, show: bool, why_not: str) -> Answer:
     declared = declared_key(run, key)
+    if declared.scope != "run" and moment != "end":
+        raise click.UsageError(f"{key!r} has scope {declared.scope!r}: a moment of one run says nothing about it")
     reads = run.readers(key)
     at = run.at(moment)
     read = _read(run, key, at, reader, current=moment == "end")
-    versions = run.history(key)
-    found = records.read_members(read, show)
-    by_version = {one.version: one for one in versions}
-    replaced = by_version.get(read.version - 1)
+    newest = read.version if moment == "end" else run.at("end").read_state(key).version
+    own = declared.scope == "run"
     return Answer(
         run=run.name,
         tenant=run.tenant,
         moment=moment,
-        seq=read.seen_seq,
+        seq=max(read.seen_seq, at.seq) if own else read.seen_seq,  # peek vouches for no more than its write
         warning=at.warning,
-        found=found,
+        found=records.read_members(read, show),
         declared_owner=declared.owner,
+        scope=declared.scope,
         reads=[one for one in reads if one.version == read.version],
         older=_older(reads, read.version),
-        newer=[_brief(one) for one in versions if one.version > read.version],
-        replaced=None if replaced is None else _brief(replaced),
+        newest=newest,
+        newer=[
+            _version(run, key, number) for number in range(read.version + 1, min(newest, read.version + LISTED) + 1)
+        ],
+        replaced=_version(run, key, read.version - 1) if own and read.version > 1 else None,
+        outdated=_outdated(run, read) if own else [],
         near=difflib.get_close_matches(key, run.keys(), 3, 0.6) if read.version == 0 else [],
         recorded_as=reader if read.recorded else None,
         not_recorded=None if read.recorded else why_not,
@@ -138,7 +146,9 @@ def _older(reads: list[ReadRecord], version: int) -> list[ReadRecord]:
     return [one for one in newest.values() if one.version < version]
 
 
-def _brief(read: Read) -> dict[str, Any]:
+def _version(run: Run, key: str, version: int) -> dict[str, Any]:
+    """One version of a key at a glance."""
+    read = run.at(f"key:{key}@{version}").read_state(key)
     return {
         "version": read.version,
         "seq": read.seq,
@@ -146,6 +156,21 @@ def _brief(read: Read) -> dict[str, Any]:
         "recorded_at": records.time_of(read.recorded_at),
         "deleted": read.deleted,
     }
+
+
+def _outdated(run: Run, read: Read) -> list[dict[str, Any]]:
+    """What the write rests on that had a newer version when it was made."""
+    if not read.based_on:
+        return []
+    event = next(run.events(after=read.seq - 1, limit=1))
+    before = run.at((event.txn or event.seq) - 1)
+    found = []
+    for key, version in read.based_on:
+        newest = before.read_state(key).version
+        if newest > version:
+            since = _version(run, key, version + 1)
+            found.append({"key": key, "version": version, "newest": newest, "since_seq": since["seq"]})
+    return found
 
 
 def _document(answer: Answer) -> dict[str, Any]:
@@ -159,7 +184,10 @@ def _document(answer: Answer) -> dict[str, Any]:
         "declared_owner": answer.declared_owner,
         "read_by": [records.reader_members(one) for one in answer.reads],
         "older_readers": [records.reader_members(one) for one in answer.older],
+        "scope": answer.scope,
+        "newest_version": answer.newest,
         "superseded_by": answer.newer,
+        "outdated_when_written": answer.outdated,
         "replaced": answer.replaced,
         "recorded_as": answer.recorded_as,
         "not_recorded": answer.not_recorded,
@@ -203,15 +231,32 @@ def _written(answer: Answer) -> list[tuple[str, str]]:
         ("deleted by" if found["deleted"] else "written by", f"{safe(found['written_by'])} at seq {found['seq']}"),
         ("owner", safe(found["owner"])),
         ("when", when),
+        *([] if answer.scope == "run" else [("scope", f"{answer.scope}: not this run's alone")]),
         ("basis", safe(found["basis"]) if found["basis"] is not None else "none stated"),
     ]
     if found["based_on"]:
-        lines.append(("based on", ", ".join(f"{safe(key)}@{version}" for key, version in found["based_on"])))
+        lines.append(("based on", "\n".join(_based_on(answer, key, version) for key, version in found["based_on"])))
     if answer.replaced is not None:
         lines.append(("replaced", _version_line(answer.replaced)))
     if answer.newer:
-        lines.append(("superseded", _listed([f"by {_version_line(one)}" for one in answer.newer], "refold history")))
+        lines.append(("superseded", _superseded(answer)))
     return lines
+
+
+def _based_on(answer: Answer, key: str, version: int) -> str:
+    late = next((one for one in answer.outdated if (one["key"], one["version"]) == (key, version)), None)
+    text = f"{safe(key)}@{version}"
+    return (
+        text
+        if late is None
+        else f"{text}, outdated when written: version {version + 1} was there since seq {late['since_seq']}"
+    )
+
+
+def _superseded(answer: Answer) -> str:
+    lines = [f"by {_version_line(one)}" for one in answer.newer]
+    more = answer.newest - answer.newer[-1]["version"]
+    return "\n".join([*lines, f"and {more} more (`refold history` lists all)"] if more else lines)
 
 
 def _parsed(text: str) -> Any:

@@ -36,8 +36,12 @@ def init_command(site: Site) -> None:
 
 
 @click.command("migrate")
-@click.option("--phase", type=click.Choice(["pre", "post"]), help="Only steps safe while older processes run, or the rest.")
-@click.option("--roles", metavar="KIND=NAME,...", help=f"Give PostgreSQL roles their rights; kinds: {', '.join(ROLES)}.")
+@click.option(
+    "--phase", type=click.Choice(["pre", "post"]), help="Only steps safe while older processes run, or the rest."
+)
+@click.option(
+    "--roles", metavar="KIND=NAME,...", help=f"Give PostgreSQL roles their rights; kinds: {', '.join(ROLES)}."
+)
 @common
 def migrate_command(site: Site, phase: str | None, roles: str | None) -> None:
     """Bring the store's tables up to date. Many may run it at once.
@@ -74,8 +78,8 @@ def migrate_command(site: Site, phase: str | None, roles: str | None) -> None:
 def completion_command(shell: str) -> None:
     """Print the completion script of a shell.
 
-    bash: eval "$(refold completion bash)" in ~/.bashrc; zsh the same in ~/.zshrc; fish: refold completion fish | source.
-    Runs and keys are completed from REFOLD_STORE or --store.
+    bash and zsh: eval "$(refold completion bash)" in ~/.bashrc or, with zsh, in ~/.zshrc. fish: refold completion fish
+    | source. Runs and keys are completed from REFOLD_STORE or --store.
     """
     from click.shell_completion import get_completion_class
 

@@ -54,7 +54,8 @@ def keys_command(site: Site, run_name: str) -> None:
     """List the keys RUN has written, deleted ones included."""
     with site.run(run_name) as run:
         now = run.at("end")
-        found = [_members(now.read_state(key)) for key in run.keys()]
+        names = run.keys()
+        found = [_members(now.read_state(key)) for key in names]
     if site.as_json:
         output.document({"run": run_name, "tenant": site.tenant, "keys": found})
         return

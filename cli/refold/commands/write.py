@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from refold import output
+from refold import exits, output
 from refold.site import Site, common, key_argument, run_argument
 from refold_store import jsontext
 from refold_store.errors import InvalidValue, NoSuchRun
@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 
 
 def _write_options(function: Any) -> Any:
-    for option in (
+    options: tuple[Any, ...] = (
         click.option("--request-id", metavar="ID", help="Makes repeating the command safe."),
         click.option("--schema", type=click.Path(), metavar="FILE", help="State schema of a new run, YAML."),
         click.option("--based-on", multiple=True, metavar="KEY@N", help="A version it rests on; may be repeated."),
-        click.option("--expected-version", type=click.IntRange(min=0), metavar="N", help="Refuse if the key has moved."),
+        click.option(
+            "--expected-version", type=click.IntRange(min=0), metavar="N", help="Refuse if the key has moved."
+        ),
         click.option("--basis", metavar="TEXT", help="The stated reason."),
         click.option("--writer", required=True, metavar="NAME", help="Who writes."),
-    ):
+    )
+    for option in options:
         function = option(function)
     return function
 
@@ -75,7 +78,9 @@ def _must_exist(store: Store, run: Run) -> None:
     try:
         run.info()
     except NoSuchRun as error:
-        raise click.UsageError(f"{error} (a new run needs --schema FILE)") from None
+        absent = click.ClickException(f"{error}; a new run needs --schema FILE")
+        absent.exit_code = exits.MISSING
+        raise absent from None
 
 
 def _value(given: str, text: bool) -> Any:

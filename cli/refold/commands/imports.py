@@ -1,0 +1,182 @@
+"""`refold import` and `refold check`: recorded runs, and whether they came out right."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold import exits, output
+from refold.progress import bar
+from refold.site import Site, common
+
+if TYPE_CHECKING:
+    from refold_replay.checking import CheckReport
+    from refold_replay.importing import ImportReport
+    from refold_store.store import Store
+
+SHOWN = 50
+"""Errors and mismatches shown on the screen; --json has all."""
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False))
+@click.option("--seed", type=click.Path(dir_okay=False), metavar="FILE", help="The keys that exist before a run.")
+@click.option("--schema", type=click.Path(dir_okay=False), metavar="FILE", help="State schema, YAML; else inferred.")
+@click.option("--check", "answers", type=click.Path(dir_okay=False), metavar="ANSWERS", help="Then compare with these.")
+@click.option("--dry-run", is_flag=True, help="Read and check everything, store nothing.")
+@common
+def import_command(
+    site: Site, files: tuple[str, ...], seed: str | None, schema: str | None, answers: str | None, dry_run: bool
+) -> None:
+    """Import recorded runs from event FILEs (JSON Lines, also gzip).
+
+    A run comes whole or not at all. Importing the same file again changes nothing.
+    """
+    options: dict[str, Any] = {"seed": seed, "schema": schema, "tenant": site.tenant}
+    checked = None
+    if dry_run:
+        report = _imported(site.store_url, files, dry_run=True, **options)
+    else:
+        with site.store(read_only=False, create=True) as store:
+            report = _imported(store, files, **options)
+            checked = None if answers is None else _checked(store, site, answers)
+    if site.as_json:
+        output.document(_import_members(report) | ({} if checked is None else {"check": _check_members(checked)}))
+    else:
+        _tell_import(report)
+        if checked is not None:
+            _tell_check(checked)
+    if not report.ok or (checked is not None and not checked.ok):
+        raise click.exceptions.Exit(exits.FOUND)
+
+
+@click.command("check")
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False))
+@click.argument("answers", metavar="ANSWERS", type=click.Path(dir_okay=False))
+@common
+def check_command(site: Site, file: str, answers: str) -> None:
+    """Compare the runs imported from FILE with the right ANSWERS.
+
+    Exit code 0 only if the store holds every run of FILE from these very lines, and every answer matches; each
+    mismatch is named.
+    """
+    with site.store() as store:
+        missing = _not_from(store, site, file)
+        report = _checked(store, site, answers)
+    if site.as_json:
+        output.document(_check_members(report) | {"ok": report.ok and not missing, "not_imported": missing})
+    else:
+        for one in missing[:SHOWN]:
+            output.say(output.safe(one))
+        _tell_check(report)
+    if missing or not report.ok:
+        raise click.exceptions.Exit(exits.FOUND)
+
+
+def _not_from(store: Store, site: Site, file: str) -> list[str]:
+    """The runs of a file that the store does not hold from these very lines, each with what it holds instead."""
+    from refold_replay.sources import read_runs
+
+    found = []
+    for source in read_runs([file]):
+        deque(source.lines, maxlen=0)  # the digest is known once they are read
+        run = store.run(source.name, site.tenant)
+        imported = next(run.events(kinds=["run.imported"], limit=1), None)
+        if imported is None:
+            found.append(f"{source.name}: not imported")
+        elif imported.body.get("lines_sha256") != source.sha256:
+            found.append(f"{source.name}: imported from other lines")
+    return found
+
+
+def _imported(store: Any, files: tuple[str, ...], **options: Any) -> ImportReport:
+    from refold_replay.importing import import_files
+
+    with bar("importing") as progress:
+        return import_files(store, [Path(file) for file in files], progress=progress, **options)
+
+
+def _checked(store: Any, site: Site, answers: str) -> CheckReport:
+    from refold_replay.checking import check
+
+    with bar("checking") as progress:
+        return check(store, answers, tenant=site.tenant, progress=progress)
+
+
+# --- telling -------------------------------------------------------------------------------------
+
+
+def _tell_import(report: ImportReport) -> None:
+    if report.inferred and report.schema is not None:
+        output.note(
+            f"no --schema given: inferred one with {output.plural(len(report.schema.keys), 'key')} "
+            f"({report.schema.fingerprint[:12]}), recorded in each run; `refold schema infer` writes it to a file"
+        )
+    for remark in report.notes:
+        output.note(f"note: {remark}")
+    for error in report.errors[:SHOWN]:
+        output.note(str(error))
+    if len(report.errors) > SHOWN:
+        output.note(f"and {len(report.errors) - SHOWN:,} more errors; --json lists all")
+    done = "would be imported" if report.dry_run else "imported"
+    output.say(
+        f"{output.plural(len(report.imported), 'run')} {done}, {len(report.unchanged):,} unchanged, "
+        f"{len(report.failed):,} failed; "
+        f"{output.plural(report.events, 'event')}, {output.plural(report.refusals, 'refusal')}"
+    )
+    for different in report.reads_different[:SHOWN]:
+        output.note(f"warning: {different}")
+    output.table(("kind", "events"), sorted(report.kinds.items()), empty="")
+
+
+def _import_members(report: ImportReport) -> dict[str, Any]:
+    return {
+        "ok": report.ok,
+        "dry_run": report.dry_run,
+        "imported": list(report.imported),
+        "unchanged": list(report.unchanged),
+        "failed": list(report.failed),
+        "events": report.events,
+        "kinds": dict(report.kinds),
+        "refusals": report.refusals,
+        "inferred": report.inferred,
+        "schema": None if report.schema is None else report.schema.fingerprint,
+        "errors": [_error(one) for one in report.errors],
+        "reads_compared": report.reads_compared,
+        "reads_different": [_error(one) for one in report.reads_different],
+        "notes": list(report.notes),
+    }
+
+
+def _error(error: Any) -> dict[str, Any]:
+    return {"file": str(error.file), "line": error.line, "run": error.run, "message": error.message}
+
+
+def _tell_check(report: CheckReport) -> None:
+    for one in report.mismatches[:SHOWN]:
+        output.say(output.safe(str(one)))
+    if len(report.mismatches) > SHOWN:
+        output.say(f"and {len(report.mismatches) - SHOWN:,} more; --json lists all")
+    for what, (matching, of) in report.counts.items():
+        output.say(f"{output.safe(what)}: {matching:,} of {of:,}")
+    output.say(f"two-owner transactions: {report.two_owner_transactions:,}")
+    if report.not_checked:
+        output.note(f"not checked: {', '.join(report.not_checked)}")
+    output.say("ok: every answer matches" if report.ok else f"{len(report.mismatches):,} answers do not match")
+
+
+def _check_members(report: CheckReport) -> dict[str, Any]:
+    return {
+        "ok": report.ok,
+        "runs": report.runs,
+        "counts": {what: {"matching": matching, "of": of} for what, (matching, of) in report.counts.items()},
+        "two_owner_transactions": report.two_owner_transactions,
+        "mismatches": [
+            {"run": one.run, "what": one.what, "place": one.place, "expected": str(one.expected), "got": str(one.got)}
+            for one in report.mismatches
+        ],
+        "not_checked": list(report.not_checked),
+    }

@@ -1,0 +1,148 @@
+"""The links of a log: digests, dense seqs, dense versions, growing times. One tight pass, the first level of verify.
+
+Rules of this module
+- Every digest is made again from the stored bytes and from names as text; the previous digest is the stored one, so
+  that each altered row is named, and not all rows after it.
+- The header comes from the two halves `events` gives, the second made once for all rows that share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from typing import Any
+
+from refold_replay.findings import Findings
+from refold_store.errors import Damaged
+from refold_store.events import KINDS, pack_numbers, pack_texts
+
+Row = tuple[Any, ...]
+_TOPS_MAX = 20_000
+"""Second halves of headers remembered."""
+
+
+class Chain:
+    """Where a pass stands: the last seq, digest and time, and the newest version of each key."""
+
+    __slots__ = ("_text_of", "_tops", "digest", "erased", "findings", "recorded_at", "seq", "versions")
+
+    def __init__(
+        self,
+        findings: Findings,
+        text_of: Callable[[int | None], str | None],
+        *,
+        seq: int,
+        digest: bytes | None,
+        recorded_at: int,
+        versions: dict[int, int],
+    ) -> None:
+        self.findings = findings
+        self.seq = seq
+        self.digest = digest
+        """The digest before the first row; None if that row is missing."""
+        self.recorded_at = recorded_at
+        self.versions = versions
+        """Key id to newest version."""
+        self.erased: list[int] = []
+        """Seqs whose body gave way to its commitment."""
+        self._text_of = text_of
+        self._tops: dict[tuple[Any, ...], bytes] = {}
+
+    def links(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Pass rows through, in seq order, each checked against the one before it."""
+        digest = self.digest
+        last, last_at = self.seq, self.recorded_at
+        versions, tops = self.versions, self._tops
+        pack, sha, top_of = pack_numbers, sha256, tops.get
+        for row in rows:
+            (
+                seq, txn, turn, version, seen_seq, recorded_at, clock, flags, kind, actor, owner, key,
+                request_id, refs, trace_id, span_id, salt, body, commitment, stored,
+            ) = row  # fmt: skip
+            try:
+                if seq != last + 1:
+                    self._gap(last, seq)
+                    digest = None
+                if recorded_at <= last_at:
+                    self._time(seq, recorded_at, last_at)
+                if kind <= 2:
+                    if version != versions.get(key, 0) + 1:
+                        self._version(row)
+                    versions[key] = version
+                if request_id is None and refs is None and trace_id is None:
+                    mark: tuple[Any, ...] = (kind, actor, owner, key)
+                    top = top_of(mark)
+                    if top is None or span_id is not None:
+                        top = self._top(mark, None, None, None, span_id)
+                else:
+                    top = self._top((kind, actor, owner, key), request_id, refs, trace_id, span_id)
+                if commitment is None:
+                    committed = sha(salt if body is None else salt + body).digest()
+                else:
+                    committed = self._commitment(row)
+                if digest is not None:
+                    head = pack(seq, txn, turn, version, seen_seq, recorded_at, clock, flags)
+                    if sha(digest + head + top + committed).digest() != stored:
+                        stored = self._broken(seq, stored)
+            except Exception as error:  # a column of another type, a name that is gone: name the row, go on
+                self._unfit(seq, error)
+                recorded_at = recorded_at if type(recorded_at) is int else last_at
+                stored = stored if type(stored) is bytes else None
+            digest, last, last_at = stored, seq, recorded_at
+            yield row
+        self.digest, self.seq, self.recorded_at = digest, last, last_at
+
+    def _top(
+        self, mark: tuple[Any, ...], request_id: str | None, refs: str | None, trace_id: bytes | None, span_id: Any
+    ) -> bytes:
+        kind, actor, owner, key = mark
+        if not 0 < kind < len(KINDS):
+            raise Damaged(f"there is no kind of event number {kind}")
+        text_of = self._text_of
+        made = pack_texts(kind, text_of(actor), text_of(owner), text_of(key), request_id, refs, trace_id, span_id)
+        if request_id is None and refs is None and trace_id is None and span_id is None and len(self._tops) < _TOPS_MAX:
+            self._tops[mark] = made
+        return made
+
+    # --- what may be wrong -------------------------------------------------------------------
+
+    def _gap(self, last: int, seq: int) -> None:
+        if seq > last + 1:
+            missing = f"event {last + 1} is" if seq == last + 2 else f"events {last + 1} to {seq - 1} are"
+            self.findings.add(last + 1, "density", f"{missing} missing")
+        else:
+            self.findings.add(seq, "density", f"comes after {last}")
+
+    def _time(self, seq: int, recorded_at: int, last_at: int) -> None:
+        self.findings.add(seq, "time", f"recorded_at {recorded_at} is not after the {last_at} of the event before")
+
+    def _version(self, row: Row) -> None:
+        seq, version, key = row[0], row[3], row[11]
+        expected = self.versions.get(key, 0) + 1
+        self.findings.add(seq, "version", f"key {self._name(key)} gets version {version}, but {expected} comes next")
+
+    def _commitment(self, row: Row) -> bytes:
+        """A row whose body was erased keeps its commitment."""
+        seq, salt, body, commitment = row[0], row[16], row[17], row[18]
+        if salt is not None or body is not None:
+            self.findings.add(seq, "body", "has a commitment beside salt or body; it stands in their place")
+        self.erased.append(seq)
+        return bytes(commitment)
+
+    def _broken(self, seq: int, stored: object) -> object:
+        """Returns what the next row's digest may be held against."""
+        message = "the stored bytes do not give the stored digest: this row, or the one before it, was changed"
+        self.findings.add(seq, "digest", message)
+        return stored if type(stored) is bytes else None
+
+    def _unfit(self, seq: Any, error: Exception) -> None:
+        if isinstance(error, Damaged):
+            self.findings.add(seq, "name" if "name" in str(error) else "column", str(error))
+        else:
+            self.findings.add(seq, "column", f"a column holds what it cannot hold ({type(error).__name__}: {error})")
+
+    def _name(self, key: int | None) -> str:
+        try:
+            return repr(self._text_of(key))
+        except Exception:  # the name is gone: its id will do
+            return f"number {key}"

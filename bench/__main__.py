@@ -21,8 +21,8 @@ from bench.report import as_json, markdown, rows
 from bench.server import postgres
 from bench.worker import load_all
 
-QUICK_SCALE, QUICK_ROUNDS = 20_000, 5
-ROUNDS, SCALE = 11, 100_000
+QUICK_SCALE, QUICK_ROUNDS = 20_000, 7
+ROUNDS, SCALE = 21, 100_000
 WORKER_LIMIT_S = 1_800  # a benchmark that takes longer hangs: filling 1,000,000 events takes a few minutes
 RAM_DISK = Path("/dev/shm")
 

@@ -35,7 +35,7 @@ def append(lab: Lab) -> Iterator[Line]:
             early.append(operations)
 
         sides = [Side("early", first, fixed=EARLY), Side("late", late.append, fixed=EARLY)]
-        times = lab.compare(sides)
+        times = lab.compare(sides, whole_runs=True)
         tenth = (sizes[1] - sizes[0]) / (appends // 10)
         rest = (sizes[2] - sizes[1]) / (appends - appends // 10)
         line = Line(f"append to a list after {appends:,}", backend, RAM)

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 from bench.board import Board
-from bench.measure import Side, Timings, compare
+from bench.measure import TARGET_S, Side, Timings, compare
 from bench.registry import Check, Sense
 
 RAM, SYNC_1MS = "RAM", "1 ms sync"
@@ -22,6 +22,7 @@ PLACES = {"ram": RAM, "sync1ms": SYNC_1MS}
 DELAY_US = {RAM: 0, SYNC_1MS: 1000}
 SQLITE, POSTGRES = "sqlite", "postgresql"
 COUNTED_OPERATIONS = 200
+ROUNDS_LEAST = 5
 
 
 TRACED: list[sqlite3.Connection] = []
@@ -48,7 +49,7 @@ def watch_all(callback: Callable[[str], object] | None) -> None:
 class Options:
     """What the command line asked for."""
 
-    rounds: int = 11
+    rounds: int = 21
     scale: int = 100_000
     quick: bool = False
     peers: bool = False
@@ -100,11 +101,11 @@ class Lab:
             if made:
                 return url
 
-    def compare(self, sides: Sequence[Side], *, target_s: float | None = None) -> Timings:
-        """Runs the rounds at the place in force."""
-        rounds, quick = self.options.rounds, self.options.quick
-        if target_s is None:
-            target_s = 0.04 if quick else 0.12
+    def compare(self, sides: Sequence[Side], *, whole_runs: bool = False, target_s: float = TARGET_S) -> Timings:
+        """Runs the rounds at the place in force; fewer of them where each turn walks a whole run."""
+        rounds = self.options.rounds
+        if whole_runs:
+            rounds = max(ROUNDS_LEAST, rounds // 3)
         return compare(sides, rounds=rounds, target_s=target_s)
 
     def count(self, side: Side, operations: int = COUNTED_OPERATIONS) -> dict[str, float]:

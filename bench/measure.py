@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-TARGET_S = 0.12  # how long one side's turn in one round lasts, about
+TARGET_S = 0.05  # how long one side's turn in one round lasts, about: many short rounds beat few long ones
 WARM_OPERATIONS = 24
 MAX_OPERATIONS = 20_000
 

@@ -26,7 +26,7 @@ def replay(lab: Lab) -> Iterator[Line]:
             Side("refold", ours.replay, fixed=1, unit=ours.head()),
         ]
         others = replaying_peers(lab, backend)
-        times = lab.compare([*sides, *others])
+        times = lab.compare([*sides, *others], whole_runs=True)
         line = Line("full replay, an event", backend, RAM, note=f"{lab.options.scale:,} events")
         line.compared(times, "refold", "floor", REPLAY_AIM)
         line.peers = {side.name: times.ratio(side.name, "floor").median for side in others}
@@ -67,7 +67,7 @@ def fold(lab: Lab) -> Iterator[Line]:
             Side("refold", ours.fold, fixed=1, unit=ours.head()),
         ]
         line = Line("fold of all events, an event", backend, RAM, note=f"{lab.options.scale:,} events")
-        line.compared(lab.compare(sides), "refold", "floor", FOLD_AIM)
+        line.compared(lab.compare(sides, whole_runs=True), "refold", "floor", FOLD_AIM)
         yield line
         ours.close()
         floor.close()

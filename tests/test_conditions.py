@@ -483,7 +483,9 @@ def test_agrees_with_python_on_known_states(expression: str, values: tuple[objec
         expected = bool(eval(expression, {"__builtins__": {}}, {**state, "state": state}))
     except LookupError:
         return  # a missing member: unknown here, an error there
-    except TypeError:
+    except TypeError as error:
+        if "unhashable" in str(error):
+            return  # Python cannot ask whether a set or an object holds a list; here it just does not
         with pytest.raises(ConditionFailed):
             condition(state)
         return

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
@@ -25,7 +22,6 @@ from structlog.testing import LogCapture
 
 from refold import Conflict, NotOwner, Owner, Refused, Run, StateSchema, StoreUnavailable, add, open_store, scope
 from refold_store import committer as committer_module
-from refold_store.errors import ConfigError
 from refold_store.telemetry import LINKS_MAX, Telemetry, link_to
 
 SECRET = "sentinel-7f3a"
@@ -467,100 +463,3 @@ def test_a_forked_child_reports_too(sqlite_url: str, watched: Watched) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         events = list(run.events(kinds=["state.written"]))
         assert len({event.span_id for event in events} - {None}) == 2
-
-
-PROGRAM = """
-import sys
-from refold import open_store
-{setup}
-store = open_store("sqlite://", {{"keys": {{"a": {{"owner": "x", "type": {{}}}}}}}}{options})
-{later}
-run = store.run("r")
-run.write_state("a", 1, writer="x")
-run.read_state("a", reader="y")
-store.flush()
-{end}
-"""
-
-
-def run_program(
-    setup: str = "", options: str = "", later: str = "", end: str = "", **variables: str
-) -> tuple[str, str]:
-    """What a program that writes and reads once prints: standard output and standard error."""
-    program = PROGRAM.format(setup=setup, options=options, later=later, end=end)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("REFOLD_", "OTEL_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment | variables, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr
-
-
-def test_nothing_is_loaded_where_nothing_is_set_up() -> None:
-    """Without SDK, structlog and REFOLD_LOG, neither is imported, and nothing is printed."""
-    end = "print(sorted(n for n in sys.modules if n.startswith(('opentelemetry', 'structlog'))), type(run).__name__)"
-    assert run_program(end=end) == ("[] Run\n", "")
-
-
-def test_the_api_alone_makes_no_span() -> None:
-    """With the API imported but no SDK, the store has no observer, asks for no span and loads no SDK."""
-    setup = """
-from opentelemetry import trace
-for kind in (trace.NoOpTracer, trace.ProxyTracer):
-    kind.start_span = kind.start_as_current_span = lambda *a, **k: sys.exit("a span was asked for")
-"""
-    end = "print(store.observer, any(n.startswith('opentelemetry.sdk') for n in sys.modules))"
-    assert run_program(setup, end=end) == ("None False\n", "")
-
-
-SDK = """
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, ConsoleSpanExporter
-provider = TracerProvider()
-provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(formatter=lambda span: span.name + "\\n")))
-trace.set_tracer_provider(provider)
-"""
-
-
-def test_an_sdk_that_is_set_before_opening_is_found() -> None:
-    """A process-wide SDK is used without a word; `telemetry=False` keeps it out; OTEL_SDK_DISABLED is obeyed."""
-    assert run_program(SDK) == ("refold.write\n", "")
-    assert run_program(SDK, options=", telemetry=False") == ("", "")
-    assert run_program(SDK, OTEL_SDK_DISABLED="true")[0] == ""
-
-
-def test_an_sdk_that_is_set_later_is_found_by_instrument() -> None:
-    """It is looked for when the store is opened and by `instrument`, not on each write."""
-    assert run_program(later=SDK) == ("", "")
-    assert run_program(later=SDK + "assert store.instrument()") == ("refold.write\n", "")
-
-
-def test_refold_log_gives_json_lines_on_standard_error() -> None:
-    """REFOLD_LOG alone switches log lines on, from the level it names; standard output stays the program's."""
-    out, err = run_program(REFOLD_LOG="debug")
-    assert out == ""
-    lines = [json.loads(line) for line in err.splitlines()]
-    assert [line["event"] for line in lines] == ["store.opened", "state.written", "store.closed"]
-    assert (lines[1]["run"], lines[1]["key"], lines[1]["version"]) == ("r", "a", 1)
-    assert run_program(REFOLD_LOG="warning") == ("", "")
-
-
-def test_a_configured_structlog_is_used() -> None:
-    """Who has configured structlog gets the lines there."""
-    setup = (
-        "import structlog; structlog.configure(processors=[structlog.processors.KeyValueRenderer(key_order=['event'])])"
-    )
-    out, _err = run_program(setup)
-    assert [line.split()[0] for line in out.splitlines()] == [
-        "event='store.opened'",
-        "event='state.written'",
-        "event='store.closed'",
-    ]
-
-
-def test_a_wrong_level_is_a_configuration_error(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """REFOLD_LOG with a word that is no level is refused, with the words that are."""
-    monkeypatch.setenv("REFOLD_LOG", "loud")
-    with pytest.raises(ConfigError, match=r"REFOLD_LOG: 'loud' .* debug, info, warning, error"):
-        open_store(sqlite_url, ClaimState)

@@ -4,8 +4,8 @@
   what it prints.
 - ```` ```yaml FILE ````, likewise json, jsonl and python with a file's name: written to FILE, not executed.
 - ```` ```console ````: lines `$ refold ...`, `$ python ...`, `$ cat ...` and `$ ls ...` are run, and what follows is
-  their output, standard error included; `$ export NAME=VALUE` sets a variable. Other `$` lines are left alone. A command
-  may end with a status other than 0 only if a line `[exit status N]` follows its output.
+  their output, standard error included; `$ export NAME=VALUE` sets a variable. Other `$` lines are left alone. A
+  command may end with a status other than 0 only if a line `[exit status N]` follows its output.
 
 Times, digests, durations and sizes are compared by their shape, blanks and line breaks as one. A line `...` in
 expected output stands for anything.

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from refold_store.run import Run
     from refold_store.schema import Schema
     from refold_store.store import Store, open_store
+    from refold_store.telemetry import Telemetry
 
 _WHERE = {
     "refold_store.conditions": "compile_condition",
@@ -78,6 +79,7 @@ _WHERE = {
     "refold_store.run": "Run",
     "refold_store.schema": "Schema",
     "refold_store.store": "Store open_store",
+    "refold_store.telemetry": "Telemetry",
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
 
@@ -118,6 +120,7 @@ __all__ = [
     "StoreNewer",
     "StoreOlder",
     "StoreUnavailable",
+    "Telemetry",
     "TooLarge",
     "TransactionInvalid",
     "UnknownKey",

@@ -106,6 +106,8 @@ class Root(click.Group):
             formatter.write_dl([(str(code), meaning) for code, meaning in exits.HELP])
 
     def invoke(self, ctx: click.Context) -> Any:
+        if any(name.startswith("OTEL_") for name in os.environ):
+            _set_up_sdk()
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -145,6 +147,13 @@ def _with_hint(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption) and path == "refold":
         return f"{text} here: options stand after the command, as in `refold runs {error.option_name} ...`"
     return text if path == "refold" or "--help" in text or text.endswith("?") else f"{text} (see `{path} --help`)"
+
+
+def _set_up_sdk() -> None:
+    from refold import sdk
+
+    if any(os.environ.get(name) for name in sdk.VARIABLES):
+        sdk.configure_sdk()
 
 
 def _end(message: str, code: int) -> NoReturn:

@@ -56,6 +56,8 @@ class CheckReport:
     counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     mismatches: list[Answer] = field(default_factory=list)
     two_owner_transactions: int = 0
+    refusals: int = 0
+    """Refused writes of the source that are on the record."""
     not_checked: list[str] = field(default_factory=list)
     """Members of the answers that are not about the store's content."""
 
@@ -127,6 +129,7 @@ def _check_run(report: CheckReport, run: Run, given: Mapping[str, Any]) -> None:
         return
     log = _read_log(run)
     report.two_owner_transactions += sum(len(owners) > 1 for owners in log.owners.values())
+    report.refusals += log.refusals
     for read in log.reads:
         report.add(_full_read(run, read))
     for step in given.get("asof", ()):

@@ -244,7 +244,11 @@ class _Importer:
             made = run._committer.submit(request)
         except (Refused, TransactionInvalid) as error:
             units = len(request.results)
-            at = script.unit_lines[units] if isinstance(error, Refused) and units < len(script.unit_lines) else source.line
+            at = (
+                script.unit_lines[units]
+                if isinstance(error, Refused) and units < len(script.unit_lines)
+                else source.line
+            )
             source.fault(at, str(error))
             return "failed"
         assert len(made) == len(script.unit_lines)

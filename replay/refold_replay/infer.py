@@ -195,8 +195,15 @@ def _owner(
         owner = next(iter(traits.owners))
         members = members_of[owner] if traits.actors else set()
         if members <= {owner}:
-            return owner, f"owner: the one agent its {traits.writes} writes name" if traits.writes else "owner: the seed names it"
-        group = owner if owner not in agents else _free(f"{owner}_group", groups, agents)
+            return (
+                owner,
+                f"owner: the one agent its {traits.writes} writes name"
+                if traits.writes
+                else "owner: the seed names it",
+            )
+        group = owner if owner not in agents else f"{owner}_group"
+        if groups.get(group) != sorted(members):
+            group = group if group not in agents else _free(group, groups, agents)
         why = f"owner: its writes name {owner!r}, others act for it"
     else:
         members = traits.actors

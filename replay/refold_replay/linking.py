@@ -3,7 +3,7 @@
 Rules of this module
 - Every digest is made again from the stored bytes and from names as text; the previous digest is the stored one, so
   that each altered row is named, and not all rows after it.
-- The header comes from the two halves `events` gives, the second made once for all rows that share it.
+- The header comes in the parts `events` gives; the names' part is made once for all rows that share it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 from refold_replay.findings import Findings
 from refold_store.errors import Damaged
-from refold_store.events import KINDS, pack_numbers, pack_texts
+from refold_store.events import KINDS, NO_REST, pack_names, pack_numbers, pack_rest
 
 Row = tuple[Any, ...]
-_TOPS_MAX = 20_000
-"""Second halves of headers remembered."""
+_FRONTS_MAX = 100_000
+"""Second parts of headers remembered."""
 
 
 class Chain:
     """Where a pass stands: the last seq, digest and time, and the newest version of each key."""
 
-    __slots__ = ("_text_of", "_tops", "digest", "erased", "findings", "recorded_at", "seq", "versions")
+    __slots__ = ("_fronts", "_text_of", "digest", "erased", "findings", "recorded_at", "seq", "versions")
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class Chain:
         self.erased: list[int] = []
         """Seqs whose body gave way to its commitment."""
         self._text_of = text_of
-        self._tops: dict[tuple[Any, ...], bytes] = {}
+        self._fronts: dict[tuple[Any, ...], bytes] = {}
 
     def links(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Pass rows through, in seq order, each checked against the one before it."""
         digest = self.digest
         last, last_at = self.seq, self.recorded_at
-        versions, tops = self.versions, self._tops
-        pack, sha, top_of = pack_numbers, sha256, tops.get
+        versions, fronts = self.versions, self._fronts
+        pack, sha = pack_numbers, sha256
         for row in rows:
             (
                 seq, txn, turn, version, seen_seq, recorded_at, clock, flags, kind, actor, owner, key,
@@ -69,20 +69,20 @@ class Chain:
                     if version != versions.get(key, 0) + 1:
                         self._version(row)
                     versions[key] = version
-                if request_id is None and refs is None and trace_id is None:
-                    mark: tuple[Any, ...] = (kind, actor, owner, key)
-                    top = top_of(mark)
-                    if top is None or span_id is not None:
-                        top = self._top(mark, None, None, None, span_id)
+                front = fronts.get((kind, actor, owner, key))
+                if front is None:
+                    front = self._front(kind, actor, owner, key)
+                if refs is None and request_id is None and trace_id is None and span_id is None:
+                    rest = NO_REST
                 else:
-                    top = self._top((kind, actor, owner, key), request_id, refs, trace_id, span_id)
+                    rest = pack_rest(request_id, refs, trace_id, span_id)
                 if commitment is None:
                     committed = sha(salt if body is None else salt + body).digest()
                 else:
                     committed = self._commitment(row)
                 if digest is not None:
                     head = pack(seq, txn, turn, version, seen_seq, recorded_at, clock, flags)
-                    if sha(digest + head + top + committed).digest() != stored:
+                    if sha(digest + head + front + rest + committed).digest() != stored:
                         stored = self._broken(seq, stored)
             except Exception as error:  # a column of another type, a name that is gone: name the row, go on
                 self._unfit(seq, error)
@@ -92,16 +92,12 @@ class Chain:
             yield row
         self.digest, self.seq, self.recorded_at = digest, last, last_at
 
-    def _top(
-        self, mark: tuple[Any, ...], request_id: str | None, refs: str | None, trace_id: bytes | None, span_id: Any
-    ) -> bytes:
-        kind, actor, owner, key = mark
+    def _front(self, kind: int, actor: int | None, owner: int | None, key: int | None) -> bytes:
         if not 0 < kind < len(KINDS):
             raise Damaged(f"there is no kind of event number {kind}")
-        text_of = self._text_of
-        made = pack_texts(kind, text_of(actor), text_of(owner), text_of(key), request_id, refs, trace_id, span_id)
-        if request_id is None and refs is None and trace_id is None and span_id is None and len(self._tops) < _TOPS_MAX:
-            self._tops[mark] = made
+        made = pack_names(kind, self._text_of(actor), self._text_of(owner), self._text_of(key))
+        if len(self._fronts) < _FRONTS_MAX:
+            self._fronts[kind, actor, owner, key] = made
         return made
 
     # --- what may be wrong -------------------------------------------------------------------

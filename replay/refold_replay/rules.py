@@ -13,11 +13,26 @@ from typing import Any, Protocol
 
 from refold_replay.findings import Findings
 from refold_replay.linking import Row
-from refold_replay.scanning import ACTOR, BODY, CLOCK, COMMITMENT, KEY, KIND, OWNER, RECORDED_AT, REFS, REQUEST_ID
-from refold_replay.scanning import SEEN_SEQ, SEQ, TXN, VERSION
+from refold_replay.scanning import (
+    ACTOR,
+    BODY,
+    CLOCK,
+    COMMITMENT,
+    KEY,
+    KIND,
+    OWNER,
+    RECORDED_AT,
+    REFS,
+    REQUEST_ID,
+    SEEN_SEQ,
+    SEQ,
+    TXN,
+    VERSION,
+)
 from refold_store.errors import Refused, UnknownKey
 from refold_store.events import DELETED, READ, RUN_IMPORTED, RUN_OPENED, SCHEMA_DECLARED, WRITTEN
-from refold_store.jsontext import decode
+from refold_store.fold import WHOLE
+from refold_store.jsontext import decode, encode
 from refold_store.keys import Key
 from refold_store.schema import Schema
 
@@ -50,7 +65,6 @@ class Rules:
         self._text_of = text_of
         self._schema_of = schema_of
         self._schema = schema
-        self._first = first
         self._opener: int | None = None
         self._opening = first == 1
         self._txn = -1
@@ -156,8 +170,8 @@ class Rules:
             self._say(row, "body", "a write without a body")
             return
         try:
-            if body.startswith(b'{"value":'):
-                key.verify(body[9:-1])
+            if body.startswith(WHOLE):
+                key.verify(body[len(WHOLE) : -1])
                 document = None
             else:
                 document = decode(body)
@@ -176,7 +190,7 @@ class Rules:
 
     def _fits_parts(self, key: Key, document: dict[str, Any]) -> None:
         if "value" in document:
-            key.verify_document(document["value"])
+            key.verify(encode(document["value"]))
         elif key.reducer.name != "last":
             key.prepare(document["update"])
 

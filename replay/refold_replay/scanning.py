@@ -66,9 +66,7 @@ SQLITE: Final = Scans(
 )
 
 POSTGRESQL: Final = Scans(
-    rows=(
-        f"SELECT seq, {_NUMBER_LIST}, {_REST} FROM events WHERE run = $1 AND seq >= $2 AND seq <= $3 ORDER BY seq"
-    ),
+    rows=(f"SELECT seq, {_NUMBER_LIST}, {_REST} FROM events WHERE run = $1 AND seq >= $2 AND seq <= $3 ORDER BY seq"),
     next_run="SELECT run FROM events WHERE run > $1 ORDER BY run LIMIT 1",
     runs="SELECT id, tenant, name, scope FROM runs ORDER BY id",
     digest_at="SELECT digest FROM events WHERE run = $1 AND seq = $2",

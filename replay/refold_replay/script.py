@@ -31,7 +31,17 @@ IMPORTER = "import"
 
 _COLUMNS = {"run", "seq", "ts", "kind", "agent", "turn"}
 _READ_WORDS = _COLUMNS | {"key", "version", "value"}
-_WRITE_WORDS = _COLUMNS | {"key", "version", "prev_version", "value", "deleted", "reads", "on_behalf_of", "txn", "basis"}
+_WRITE_WORDS = _COLUMNS | {
+    "key",
+    "version",
+    "prev_version",
+    "value",
+    "deleted",
+    "reads",
+    "on_behalf_of",
+    "txn",
+    "basis",
+}
 _PLAIN = {"turn": "turn.started", "message": "message.added", "tool_call": "tool.returned", "handoff": "handoff.made"}
 _TURN_MAX = 2**63 - 1
 
@@ -93,7 +103,7 @@ class Script:
             self.kinds["state.written"] += len(self._initial)
 
     def _of(self, name: str) -> list[str | None]:
-        """The versions of a key so far: the hash of each value's text, None for a delete. A seed's value comes first."""
+        """The versions of a key so far, a seed's first: the hash of each value's text, None for a delete."""
         found = self._versions.get(name)
         if found is None:
             check_name("key", name)
@@ -172,7 +182,9 @@ class Script:
     def _key(self, name: str, actor: str | None = None) -> Key:
         key = self.schema.key(name)
         if key.scope != "run":
-            raise Refused(f"it has scope {key.scope!r}; an import writes keys of scope 'run' only", key=name, writer=actor)
+            raise Refused(
+                f"it has scope {key.scope!r}; an import writes keys of scope 'run' only", key=name, writer=actor
+            )
         if key.depends_on_previous:
             raise Refused(
                 f"its reducer is {key.reducer.name!r}, and the file gives whole values; import it under `last`",
@@ -199,12 +211,15 @@ class Script:
         if txn != self._txn:
             self._txn = None
             if txn in self._told:
-                raise _Wrong(f"txn {txn!r} stands at line {self._told[txn]} too: the writes of a transaction stand together")
+                raise _Wrong(
+                    f"txn {txn!r} stands at line {self._told[txn]} too: the writes of a transaction stand together"
+                )
             self._txn, self._told[txn] = txn, number
             self._unit(number, [op], turn, whole=True)
             return
         unit = self.items[-1]
-        assert isinstance(unit, Unit) and isinstance(unit.ops, list)
+        assert isinstance(unit, Unit)
+        assert isinstance(unit.ops, list)
         if any(other.name == op.name for other in unit.ops):
             raise _Wrong(f"txn {txn!r} writes key {op.name!r} twice; a transaction names a key once")
         unit.ops.append(op)

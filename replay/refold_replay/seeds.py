@@ -1,6 +1,6 @@
 """Seeds: the values that stand at version 1 before a recorded run begins.
 
-A seed file is JSON Lines (or gzip) with `key`, `value`, `version` 1, and maybe `owner`. Every run starts from it afresh.
+A seed file is JSON Lines (or gzip) with `key`, `value`, `version` 1, and maybe `owner`. Each run starts from it afresh.
 """
 
 from __future__ import annotations

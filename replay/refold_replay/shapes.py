@@ -18,7 +18,15 @@ TABLE_MIN = 8
 DEPTH_MAX = 8
 """Levels described below a value."""
 
-_NAMES = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+_NAMES = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
 _ORDER = ("object", "array", "string", "integer", "number", "boolean", "null")
 
 

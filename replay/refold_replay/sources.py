@@ -1,7 +1,8 @@
 """Recorded runs in files: JSON Lines, plain or gzip, read run by run.
 
 Rules of this module
-- Lines are read as they are asked for; nothing keeps them. gzip is told by content, not by name. Empty lines are skipped, and counted.
+- Lines are read as they are asked for; nothing keeps them. gzip is told by content, not by name. Empty lines are
+  skipped, and counted.
 - A line is parsed strictly. What is wrong with it is kept with file and line, and fails the run it stands in.
 - The lines of a run stand together: a run that comes again, in the same file or another, is an error in both places.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO, cast
 
 from refold_store.errors import ConfigError, NotExact
 from refold_store.jsontext import parse
@@ -87,7 +88,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     """(number, text) of each line that is not empty. Raises ConfigError if the file cannot be read to its end."""
     number = 0
     try:
-        with _open(path) as file:
+        with open(path, "rb") as plain, _unpacked(plain) as file:
             while raw := file.readline(LINE_MAX + 1):
                 number += 1
                 if len(raw) > LINE_MAX:
@@ -96,18 +97,15 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
                 if raw:
                     yield number, raw
     except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"cannot be read: {_cause(error)}", where=f"{path}:{number + 1}" if number else str(path)) from error
+        where = f"{path}:{number + 1}" if number else str(path)
+        raise ConfigError(f"cannot be read: {_cause(error)}", where=where) from error
 
 
-def _open(path: str | Path) -> IO[bytes]:
-    file = open(path, "rb")
-    try:
-        start = file.read(2)
-        file.seek(0)
-        return gzip.open(file) if start == _GZIP else file  # type: ignore[return-value]  # both read bytes
-    except BaseException:
-        file.close()
-        raise
+def _unpacked(plain: BinaryIO) -> BinaryIO:
+    """The file itself, or what its gzip holds."""
+    start = plain.read(len(_GZIP))
+    plain.seek(0)
+    return cast(BinaryIO, gzip.GzipFile(fileobj=plain)) if start == _GZIP else plain
 
 
 def _cause(error: BaseException) -> str:

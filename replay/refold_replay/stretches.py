@@ -7,7 +7,7 @@ all keys, the schema in force) is asked of the store, where another stretch veri
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -15,18 +15,17 @@ from typing import Any
 from refold_replay.findings import Finding, Findings
 from refold_replay.linking import Chain
 from refold_replay.rules import Rules
-from refold_replay.scanning import BATCH, KEY, SCANS, SEQ, VERSION
+from refold_replay.scanning import BATCH, SCANS, SEQ
 from refold_store.backend import Backend
 from refold_store.errors import Damaged, RefoldError
-from refold_store.events import VALUE_ERASED, WRITTEN, genesis
+from refold_store.events import KIND_ID, WRITTEN, genesis
 from refold_store.fold import ABSENT, fold_updates
 from refold_store.heads import declared_schemas, fold_from_frame
 from refold_store.jsontext import decode, encode
 from refold_store.schema import Schema
 
-STRETCH = 50_000
+STRETCH = 25_000
 """Events of one stretch: some seconds of work, so that workers share a long run evenly."""
-STATE = (1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ class _Before:
         return fold_from_frame(self.backend, self._run, number, schema.key(key), self._upto)
 
 
-def verify_stretch(source: Source, stretch: Stretch, ticked: Callable[[int], None] | None = None) -> tuple[int, list[Finding]]:
+def verify_stretch(source: Source, stretch: Stretch) -> tuple[int, list[Finding]]:
     """Check the events of a stretch. Returns how many there are, and what is wrong."""
     findings = Findings(stretch.tenant, stretch.name)
     count = 0
@@ -189,8 +188,6 @@ def verify_stretch(source: Source, stretch: Stretch, ticked: Callable[[int], Non
         findings.add(None, "unreadable", str(error))
     except Exception as error:  # a driver's error on a broken file
         findings.add(None, "unreadable", f"{type(error).__name__}: {error}")
-    if ticked is not None:
-        ticked(count)
     return count, findings.found
 
 
@@ -214,7 +211,7 @@ def _judged(source: Source, stretch: Stretch, findings: Findings, past: _Before,
 
 def _erased(source: Source, stretch: Stretch, findings: Findings, seqs: list[int]) -> None:
     """A body gives way to its commitment only by a `value.erased` of the same run."""
-    if seqs and not source.backend.query(source.backend.sql.by_kind, (stretch.run, VALUE_ERASED)):
+    if seqs and not source.backend.query(source.backend.sql.by_kind, (stretch.run, KIND_ID["value.erased"])):
         findings.add(seqs[0], "body", "was erased, and no value.erased event says so")
 
 
@@ -238,6 +235,3 @@ def verify_frames(source: Source, stretch: Stretch) -> list[Finding]:
         except Exception as error:  # whatever the damage raises, this keyframe cannot be trusted
             findings.add(seq, "keyframe", f"a keyframe cannot be checked ({error}); delete it")
     return findings.found
-
-
-__all__ = ["KEY", "VERSION", "Source", "Stretch", "verify_frames", "verify_stretch"]

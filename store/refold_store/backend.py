@@ -131,7 +131,7 @@ class Backend(ABC):
         self.epoch = 0
         """Grows when a lost connection was replaced. What was read or stored without a sync before may be gone."""
         self.on_reconnect: Callable[[], None] | None = None
-        """Told when a lost connection is back. Must not raise."""
+        """Told when a lost connection for writes is back. Must not raise."""
 
     # --- what a subclass gives ---------------------------------------------------------------
 

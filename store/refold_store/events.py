@@ -319,20 +319,23 @@ def chain(previous: bytes, head: bytes, commitment: bytes) -> bytes:
 
 
 pack_numbers = _NUMBERS.pack
-"""The first half of a header: seq, txn, turn, version, seen_seq, recorded_at, clock, trace_flags; -1 for none."""
+"""The first part of a header: seq, txn, turn, version, seen_seq, recorded_at, clock, trace_flags; -1 for none."""
 
 
-def pack_texts(
-    kind: int,
-    actor: str | None,
-    owner: str | None,
-    key: str | None,
-    request_id: str | None,
-    refs: str | None,
-    trace_id: bytes | None,
-    span_id: bytes | None,
-) -> bytes:
-    """The second half of a header: the same bytes for many rows, so that a verification makes them once."""
-    return header(
-        0, kind, actor, owner, None, None, key, None, None, 0, None, request_id, refs, trace_id, span_id, None
-    )[_NUMBERS.size :]
+def pack_names(kind: int, actor: str | None, owner: str | None, key: str | None) -> bytes:
+    """The second part of a header: the same for many rows, so that a verification makes it once."""
+    return b"".join((_KIND_PREFIXED[kind], prefixed(actor), prefixed(owner), prefixed(key)))
+
+
+def pack_rest(request_id: str | None, refs: str | None, trace_id: bytes | None, span_id: bytes | None) -> bytes:
+    """The last part of a header."""
+    return (
+        (_NONE if request_id is None else _prefixed_bytes(request_id.encode()))
+        + (_NONE if refs is None else _prefixed_bytes(refs.encode()))
+        + (_NONE if trace_id is None else _prefixed_bytes(trace_id))
+        + (_NONE if span_id is None else _prefixed_bytes(span_id))
+    )
+
+
+NO_REST = pack_rest(None, None, None, None)
+"""The last part where nothing is given."""

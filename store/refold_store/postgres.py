@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
 
 from refold_store.backend import MAX_SEQ, Backend, Found, Frame, HeadMoved, Statements, is_usual
-from refold_store.errors import ReadOnlyStore, RefoldError, StoreUnavailable
+from refold_store.errors import ReadOnlyStore, RefoldError, StoreClosed, StoreUnavailable
 from refold_store.events import Row
 from refold_store.migrate import check_postgres, libpq_url
 from refold_store.postgres_links import Connection, Link, Readers
@@ -153,11 +153,16 @@ class PostgresBackend(Backend):
     def _link(self, *, durable: bool) -> Link:
         found = self._links.get(durable)
         if found is None or found.lost:
+            if self._shut:
+                raise StoreClosed("the store was closed while in use; open it again")
             if found is not None:
                 self._lose_memory()
             elif not durable and True in self._links:
                 self._link(durable=True).rows("SELECT 1", ())  # if the server was away, this one knows
-            found = self._links[durable] = Link(self.url, durable=durable)
+            lost, found = found, Link(self.url, durable=durable)
+            self._links[durable] = found
+            if lost is not None and self.on_reconnect is not None:
+                self.on_reconnect()
         return found
 
     def _lose_memory(self) -> None:
@@ -171,10 +176,7 @@ class PostgresBackend(Backend):
         deadline, pause = 0.0, RECONNECT_PAUSE_MIN_S
         while True:
             try:
-                done = action()
-                if deadline and self.on_reconnect is not None:
-                    self.on_reconnect()
-                return done
+                return action()
             except psycopg.OperationalError as error:
                 if not _is_lost(error):
                     raise _unavailable(error) from error
@@ -229,14 +231,15 @@ class PostgresBackend(Backend):
 
     def stream(self, sql: str, args: Sequence[Any], batch: int) -> Iterator[Any]:
         try:
-            with (
-                self._readers.link() as link,
-                link.connection.transaction(),
-                psycopg.RawServerCursor(link.connection, "refold_stream") as cursor,
-            ):
-                cursor.itersize = batch
-                cursor.execute(sql, args, binary=True)
-                yield from cursor
+            with self._readers.link() as link:
+                link.connection.execute("BEGIN")
+                try:
+                    with psycopg.RawServerCursor(link.connection, "refold_stream") as cursor:
+                        cursor.itersize = batch
+                        cursor.execute(sql, args, binary=True)
+                        yield from cursor
+                finally:
+                    link.roll_back()
         except psycopg.Error as error:
             raise _unavailable(error) from error
 
@@ -260,7 +263,7 @@ class PostgresBackend(Backend):
             if self.epoch == epoch:
                 sent = True
                 self._insert(link, rows)
-            elif not (sent and self._stored(link.connection, rows)):
+            elif not (sent and self._stored(link, rows)):
                 raise HeadMoved
 
         self._reconnecting(once)
@@ -276,56 +279,57 @@ class PostgresBackend(Backend):
         except (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected) as error:
             raise HeadMoved from error
 
-    def _stored(self, connection: Connection, rows: list[Row]) -> bool:
+    def _stored(self, link: Link, rows: list[Row]) -> bool:
         """Whether exactly these rows are there. One transaction stored them, so the last one speaks for all.
 
         A lost session may still be on its way to the disk. The key of the row is tried first: that waits for it.
         """
         last = rows[-1]
+        link.connection.execute("BEGIN")
         try:
-            with connection.transaction(force_rollback=True):
-                connection.cursor(binary=True).execute(SQL.insert, last, prepare=True)
+            link.cursor.execute(SQL.insert, last, prepare=True)
         except psycopg.errors.UniqueViolation:
             pass
-        found = connection.execute("SELECT digest FROM events WHERE run = $1 AND seq = $2", (last.run, last.seq))
-        row = found.fetchone()
-        return row is not None and row[0] == last.digest
+        finally:
+            link.roll_back()
+        found = link.rows("SELECT digest FROM events WHERE run = $1 AND seq = $2", (last.run, last.seq))
+        return bool(found) and found[0][0] == last.digest
 
     @contextmanager
     def exclusive(self, runs: Sequence[int]) -> Iterator[None]:
-        connection = self._reconnecting(lambda: self._begin(runs))
+        link = self._reconnecting(lambda: self._begin(runs))
         self._open_exclusive, self._uncommitted = True, []
         try:
             yield
             self._open_exclusive = False
-            self._commit(connection, self._uncommitted)
+            self._commit(link, self._uncommitted)
         except psycopg.Error as error:
-            _roll_back(connection)
+            link.roll_back()
             if isinstance(error, psycopg.OperationalError) and _is_lost(error):
                 raise HeadMoved from error
             raise _unavailable(error) from error
         except BaseException:
-            _roll_back(connection)
+            link.roll_back()
             raise
         finally:
             self._open_exclusive = False
 
-    def _begin(self, runs: Sequence[int]) -> Connection:
-        connection = self._link(durable=True).connection
+    def _begin(self, runs: Sequence[int]) -> Link:
+        link = self._link(durable=True)
         try:
-            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            link.connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             for run in sorted(runs):
-                connection.execute("SELECT pg_advisory_xact_lock($1::int4, $2::int4)", (LOCK_RUN, run))
+                link.connection.execute("SELECT pg_advisory_xact_lock($1::int4, $2::int4)", (LOCK_RUN, run))
         except BaseException:
-            _roll_back(connection)
+            link.roll_back()
             raise
-        return connection
+        return link
 
-    def _commit(self, connection: Connection, rows: list[Row]) -> None:
+    def _commit(self, link: Link, rows: list[Row]) -> None:
         try:
-            connection.execute("COMMIT")
+            link.connection.execute("COMMIT")
         except psycopg.OperationalError:
-            if not rows or not self._reconnecting(lambda: self._stored(self._link(durable=True).connection, rows)):
+            if not rows or not self._reconnecting(lambda: self._stored(self._link(durable=True), rows)):
                 raise
 
     # --- runs, names, schemas, keyframes -----------------------------------------------------
@@ -335,16 +339,21 @@ class PostgresBackend(Backend):
             return int(rows[0][0])
 
         def once() -> int:
-            connection = self._link(durable=True).connection
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock($1::int8)", (LOCK_RUNS,))
-                connection.execute(
+            link = self._link(durable=True)
+            try:
+                link.connection.execute("BEGIN")
+                link.connection.execute("SELECT pg_advisory_xact_lock($1::int8)", (LOCK_RUNS,))
+                link.connection.execute(
                     "INSERT INTO runs (id, tenant, scope, name, opened_at) "
                     "SELECT coalesce(max(id), 0) + 1, $1::text, $2::int2, $3::text, $4::int8 FROM runs "
                     "ON CONFLICT (tenant, scope, name) DO NOTHING",
                     (tenant, scope, name, opened_at),
                 )
-            return int(connection.execute(SQL.find_run, (tenant, scope, name)).fetchall()[0][0])
+                link.connection.execute("COMMIT")
+            except BaseException:
+                link.roll_back()
+                raise
+            return int(link.rows(SQL.find_run, (tenant, scope, name))[0][0])
 
         return self._reconnecting(once)
 
@@ -373,6 +382,7 @@ class PostgresBackend(Backend):
     # --- life --------------------------------------------------------------------------------
 
     def close(self) -> None:
+        self._shut = True
         for link in self._links.values():
             link.close()
         self._readers.close()
@@ -383,11 +393,6 @@ class PostgresBackend(Backend):
         self._links = {}
         self._open_exclusive = False
         self._readers = Readers(lambda: Link(self.url))
-
-
-def _roll_back(connection: Connection) -> None:
-    with suppress(psycopg.Error):
-        connection.execute("ROLLBACK")
 
 
 def _columns(rows: list[Row]) -> list[Any]:

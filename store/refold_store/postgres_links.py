@@ -131,6 +131,11 @@ class Link:
             _check(result, pgconn)
         return result
 
+    def roll_back(self) -> None:
+        """End a transaction. By libpq: psycopg drops every prepared statement after a rollback, ours included."""
+        with suppress(psycopg.Error):
+            self.connection.pgconn.exec_(b"ROLLBACK")
+
     def close(self) -> None:
         """Say goodbye, if the server still listens."""
         with suppress(psycopg.Error):

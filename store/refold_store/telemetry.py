@@ -294,6 +294,7 @@ class Instruments:
 
 _made: weakref.WeakKeyDictionary[MeterProvider, Instruments] = weakref.WeakKeyDictionary()
 """One set a provider: a second instrument of the same name would be reported as a mistake."""
+_making = threading.Lock()
 
 
 def _instruments_of(settings: Telemetry) -> Instruments | None:
@@ -302,9 +303,10 @@ def _instruments_of(settings: Telemetry) -> Instruments | None:
     provider = settings.meter_provider or metrics.get_meter_provider()
     if _is_of_the_api(provider):
         return None
-    if provider not in _made:
-        _made[provider] = Instruments(provider)
-    return _made[provider]
+    with _making:
+        if provider not in _made:
+            _made[provider] = Instruments(provider)
+        return _made[provider]
 
 
 def _tracer(settings: Telemetry) -> Tracer | None:

@@ -2,8 +2,8 @@
 
 Commands on standard input, one a line: `start URL WRITER RUN NAME ACKS` answers with a process id; `kill PID` kills it
 with signal 9 and answers when it is gone. A worker adds a line to its file ACKS after each call that was acknowledged:
-`KEY VERSION SEQ`, for a transaction several of them. NAME begins its readers' names. Each value says how many reads each
-of the process's threads had made in the run before the write began.
+`KEY VERSION SEQ`, for a transaction several of them. NAME begins its readers' names. Each value says how many reads
+each of the process's threads had made in the run before the write began.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def _check_versions(run: RunName, events: list[Raw]) -> None:
         pairs = json.loads(event.refs)["keys"] if event.key is None else [(event.key, event.version)]  # type: ignore[arg-type]
         for key, version in pairs:
             existed = sum(seq <= seen for seq in made[key])
-            assert version <= existed, f"{run} seq {event.seq}: it read version {version} of {existed}"
+            assert (version or 0) <= existed, f"{run} seq {event.seq}: it read version {version} of {existed}"
 
 
 def _check_transactions(run: RunName, events: list[Raw]) -> None:

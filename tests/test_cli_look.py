@@ -83,13 +83,14 @@ def test_get_answers_everything_and_is_on_the_record(claims_url: str, refold_cli
 
 
 def test_get_for_people_is_one_screen(claims_url: str, refold_cli: Cli) -> None:
-    """The same as text: who wrote it, resting on what, who read it, who saw an older version, and as whom one looked."""
+    """The same as text: who wrote it, resting on what, who read it, who saw an older version, as whom one looked."""
     shown = refold_cli("get", RUN, "routing", "--as", "alice", "--store", claims_url).stdout
     assert shown.startswith(f'routing in {RUN}: version 2, at seq 14\n{{"authority_limit":8000')
     for part in (
         "written by  triage_agent at seq 12\n", "basis       injury reported", "based on    evidence@1\n",
         "replaced    version 1, by triage_agent at seq 4\n", "liability_agent at seq 13\n",
-        "settlement_agent saw version 1 at seq 7 (current then, superseded since)\n", "recorded    this look, as alice\n",
+        "settlement_agent saw version 1 at seq 7 (current then, superseded since)\n",
+        "recorded    this look, as alice\n",
     ):  # fmt: skip
         assert part in shown
     assert len(shown.splitlines()) < 24

@@ -36,7 +36,7 @@ def test_write_and_delete(claims_url: str, refold_cli: Cli) -> None:
     with open_store(claims_url) as store:
         history = store.run(RUN).history("loss")
     assert [(read.text, read.basis, read.based_on) for read in history[1:]] == [
-        (b'{"claimed":1e22}', "corrected", [("routing", 2)]), (b"", None, []),
+        (b'{"claimed":1e+22}', "corrected", [("routing", 2)]), (b"", None, []),
     ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from refold import open_store
 
 WORKER = Path(__file__).with_name("crash_worker.py")
 PROCESSES = 2
-LATEST_S = 0.15
+LATEST_S = 0.1
 """The first kill comes at a random moment of this time after both have written, the second up to half of it later."""
 START_S = 30.0
 """Longest wait for a worker's first acknowledged write."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from refold_store import jsontext
 from refold_store.backend import MAX_SEQ, Backend, Frame, HeadMoved
+from refold_store.batching import groups_of, known, names_of, repeats
 from refold_store.errors import (
     Damaged,
     RefoldError,
@@ -94,7 +95,7 @@ class Appender:
         for _try in range(TRIES_MAX):
             again: list[Request] = []
             self._check_epoch()
-            for group, exclusive in _groups(todo):
+            for group, exclusive in groups_of(todo):
                 again += self._safely(group, durable=durable, exclusive=exclusive)
             if not again:
                 return
@@ -138,16 +139,16 @@ class Appender:
             if isinstance(item, Unit):
                 for op in item.ops:
                     if op.name not in ids or op.writer not in ids or op.key.owner not in ids:
-                        self.backend.intern(_names_of(request))
-            elif not _known(item, ids):
-                self.backend.intern(_names_of(request))
+                        self.backend.intern(names_of(request))
+            elif not known(item, ids):
+                self.backend.intern(names_of(request))
         for draft in request.carried:
-            if not _known(draft, ids):
-                self.backend.intern(_names_of(request))
+            if not known(draft, ids):
+                self.backend.intern(names_of(request))
         if not head.loaded:
             self.heads.load(head)
         if request.opener is not None and not head.seq:
-            self.backend.intern(_names_of(request))
+            self.backend.intern(names_of(request))
             if head.id is None:
                 opened_at = self.sealer.now(request.clock)
                 head.id = self.backend.create_run(head.tenant, head.scope, head.name, opened_at)
@@ -207,7 +208,7 @@ class Appender:
         later: list[Request] = []
         seen: set[tuple[int, str]] = set()
         for request in requests:
-            if _repeats(request, seen):
+            if repeats(request, seen):
                 later.append(request)
             else:
                 self._apply(request, rows, changes)
@@ -375,51 +376,3 @@ def _advance(change: Change, seq: int, schema: Schema) -> None:
     elif at.since_bytes > 0:
         at.frame_bytes, at.since_bytes = 0, -1
     at.text = None if op.key.reducer.name == "last" and not schema.invariants else change.text
-
-
-def _groups(requests: list[Request]) -> list[tuple[list[Request], bool]]:
-    """Calm runs together; a contended run, and a request of many items, in a transaction of its own."""
-    if len(requests) == 1:
-        return [(requests, requests[0].head.contended > 0)]
-    calm: list[Request] = []
-    alone: list[tuple[list[Request], bool]] = []
-    contended: dict[int, list[Request]] = {}
-    for request in requests:
-        if request.head.contended:
-            contended.setdefault(id(request.head), []).append(request)
-        elif len(request.items) > 1:
-            alone.append(([request], False))
-        else:
-            calm.append(request)
-    calm.sort(key=lambda request: request.head.id or 0)
-    return ([(calm, False)] if calm else []) + alone + [(group, True) for group in contended.values()]
-
-
-def _repeats(request: Request, seen: set[tuple[int, str]]) -> bool:
-    """Whether a request id of this request is already in the transaction being built."""
-    for item in request.items:
-        if isinstance(item, Unit) and item.request_id is not None:
-            mark = (id(request.head), item.request_id)
-            if mark in seen:
-                return True
-            seen.add(mark)
-    return False
-
-
-def _names_of(request: Request) -> list[str]:
-    names = [request.opener] if request.opener is not None else []
-    for item in (*request.items, *request.opening, *request.carried):
-        if isinstance(item, Unit):
-            for op in item.ops:
-                names += (op.writer, op.name, op.key.owner)
-        else:
-            names += (name for name in (item.actor, item.owner, item.key) if name is not None)
-    return names
-
-
-def _known(draft: Draft, ids: dict[str, int]) -> bool:
-    return (
-        (draft.actor is None or draft.actor in ids)
-        and (draft.owner is None or draft.owner in ids)
-        and (draft.key is None or draft.key in ids)
-    )

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from refold_store.errors import ConfigError, Damaged, SchemaMismatch, StoreNewer, StoreOlder, StoreUnavailable
+from refold_store.postgres_url import libpq_url
 from refold_store.revision import HEAD_REVISION, OLDEST_USABLE, REVISION_SQL, REVISIONS, VERSION_TABLE
 
 if TYPE_CHECKING:
@@ -290,20 +291,6 @@ def _postgres_errors() -> Iterator[None]:
         ) from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigError(f"this PostgreSQL user may not do it: {error}; connect as the owner of the tables") from error
-
-
-def libpq_url(url: str) -> str:
-    """A URL as libpq takes it: without the driver that SQLAlchemy's spelling names. Raises ConfigError."""
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
-    scheme, mark, rest = url.partition("://")
-    plain = f"{scheme.partition('+')[0]}{mark}{rest}"
-    try:
-        conninfo_to_dict(plain)
-    except ProgrammingError as error:
-        raise ConfigError(f"not a PostgreSQL URL: {error}; write postgresql://USER@HOST/DATABASE") from error
-    return plain
 
 
 def _require_utf8(connection: psycopg.Connection[Any]) -> None:

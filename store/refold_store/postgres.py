@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from refold_store.backend import MAX_SEQ, Backend, Found, Frame, HeadMoved, Statements, is_usual
+from refold_store.backend import MAX_SEQ, Backend, Found, Frame, HeadMoved, is_usual
 from refold_store.errors import ReadOnlyStore, RefoldError, StoreClosed, StoreUnavailable
 from refold_store.events import Row
-from refold_store.migrate import check_postgres, libpq_url
+from refold_store.migrate import check_postgres
 from refold_store.postgres_links import Connection, Link, Readers
+from refold_store.postgres_sql import INSERT_MANY, NAMES, SQL, TYPES
+from refold_store.postgres_url import libpq_url
 from refold_store.revision import REVISION_SQL
 
 RECONNECT_S = 10.0
@@ -28,95 +30,6 @@ RECONNECT_S = 10.0
 RECONNECT_PAUSE_MIN_S, RECONNECT_PAUSE_MAX_S = 0.01, 0.2
 LOCK_RUNS, LOCK_RUN = 1919248999, 1919248998
 """First halves of the advisory lock numbers: numbering runs, appending to one run."""
-
-_NAMES = Row._fields
-_TYPES = {
-    "request_id": "text",
-    "refs": "text",
-    "salt": "bytea",
-    "body": "bytea",
-    "commitment": "bytea",
-    "digest": "bytea",
-    "trace_id": "bytea",
-    "span_id": "bytea",
-}
-_FOUND = (
-    "e.seq, e.version, e.kind::int8, e.actor, e.owner, e.recorded_at, e.body, e.refs, "
-    "e.trace_id, e.span_id, e.trace_flags, e.key"
-)
-_EVENT = ", ".join(f"e.{name}" for name in _NAMES)
-_RUN_HEAD = "(SELECT h.seq FROM events h WHERE h.run = $1 ORDER BY h.seq DESC LIMIT 1)"
-_RUN_LIST = (
-    "SELECT r.id, r.tenant, r.name, r.scope, r.opened_at, h.seq, h.recorded_at FROM runs r CROSS JOIN LATERAL "
-    "(SELECT x.seq, x.recorded_at FROM events x WHERE x.run = r.id ORDER BY x.seq DESC LIMIT 1) h "
-)
-_INSERT_MANY = f"INSERT INTO events ({', '.join(_NAMES)}) SELECT * FROM unnest({{}})".format(
-    ", ".join(f"${n}::{_TYPES.get(name, 'text::int8')}[]" for n, name in enumerate(_NAMES, 1))
-)
-_NEWEST_OF = (
-    "CROSS JOIN LATERAL (SELECT * FROM events w WHERE w.run = $1 AND w.key = {key} AND w.kind <= 2{bound} "
-    "ORDER BY w.seq DESC LIMIT 1) e "
-)
-
-SQL = Statements(
-    insert=f"INSERT INTO events ({', '.join(_NAMES)}) VALUES ({', '.join(f'${n}' for n in range(1, len(_NAMES) + 1))})",
-    find_run="SELECT id FROM runs WHERE tenant = $1 AND scope = $2 AND name = $3",
-    names_by_text="SELECT id, name FROM names WHERE name = $1",
-    names_by_ids="SELECT id, name FROM names WHERE id IN (SELECT x::int FROM json_array_elements_text($1::json) j(x))",
-    head="SELECT seq, digest, recorded_at FROM events WHERE run = $1 ORDER BY seq DESC LIMIT 1",
-    newest=(
-        f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.seq <= $3 "
-        "ORDER BY e.seq DESC LIMIT 1"
-    ),
-    newest_seen=(
-        f"SELECT {_FOUND}, {_RUN_HEAD} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 "
-        "ORDER BY e.seq DESC LIMIT 1"
-    ),
-    many_seen=(
-        f"SELECT {_FOUND}, {_RUN_HEAD} FROM json_array_elements_text($2::json) j(id) "
-        + _NEWEST_OF.format(key="j.id::int", bound="")
-    ),
-    absent_seen=(
-        f"SELECT {_RUN_HEAD} WHERE NOT EXISTS (SELECT 1 FROM events w WHERE w.run = $1 AND w.key = $2 AND w.kind <= 2)"
-    ),
-    since=(
-        "SELECT seq, version, kind::int8, body FROM events WHERE run = $1 AND key = $2 AND kind <= 2 "
-        "AND seq > $3 AND seq <= $4 ORDER BY seq"
-    ),
-    sizes=(
-        "SELECT coalesce(sum(length(body)), 0)::int8 FROM events WHERE run = $1 AND key = $2 AND kind <= 2 AND seq > $3"
-    ),
-    frame=(
-        "SELECT seq, version, body FROM keyframes WHERE run = $1 AND key = $2 AND seq <= $3 ORDER BY seq DESC LIMIT 1"
-    ),
-    put_frame=(
-        "INSERT INTO keyframes (run, key, seq, version, body) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
-    ),
-    state=(
-        f"SELECT {_FOUND}, {_RUN_HEAD} FROM events k "
-        + _NEWEST_OF.format(key="k.key", bound=" AND w.seq <= $2")
-        + "WHERE k.run = $1 AND k.version = 1 AND k.kind <= 2 AND k.seq <= $2 ORDER BY k.seq"
-    ),
-    version=(f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.version = $3"),
-    history=(
-        f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.seq <= $3 ORDER BY e.seq"
-    ),
-    versions="SELECT seq, version FROM events WHERE run = $1 AND key = $2 AND kind <= 2 ORDER BY seq",
-    events=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.seq > $2 AND e.seq <= $3 ORDER BY e.seq",
-    reads_of_key=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.kind = 3 AND e.key = $2 ORDER BY e.seq",
-    reads_of_many=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.kind = 3 AND e.key IS NULL ORDER BY e.seq",
-    by_kind=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.kind = $2 AND e.kind > 3 ORDER BY e.seq",
-    request=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.request_id = $2",
-    runs=_RUN_LIST + "WHERE r.tenant = $1 AND r.scope = 0 AND r.id > $2 ORDER BY r.id LIMIT $3",
-    runs_all=_RUN_LIST + "WHERE r.id > $1 ORDER BY r.id LIMIT $2",
-    at_seq="SELECT seq, recorded_at, clock, txn FROM events WHERE run = $1 AND seq = $2",
-    txn_end="SELECT max(seq) FROM events WHERE run = $1 AND txn = $2 AND seq >= $2 AND seq <= $3",
-    schema_get="SELECT declaration FROM schemas WHERE fingerprint = $1",
-    keys=(
-        "SELECT DISTINCT n.name FROM events k JOIN names n ON n.id = k.key "
-        "WHERE k.run = $1 AND k.version = 1 AND k.kind <= 2 ORDER BY n.name"
-    ),
-)
 
 T = TypeVar("T")
 
@@ -271,7 +184,7 @@ class PostgresBackend(Backend):
     def _insert(self, link: Link, rows: list[Row]) -> None:
         try:
             if len(rows) > 1:
-                link.cursor.execute(_INSERT_MANY, _columns(rows), prepare=True)
+                link.cursor.execute(INSERT_MANY, _columns(rows), prepare=True)
             elif is_usual(rows[0]):
                 link.insert_lone(rows[0])
             else:
@@ -398,8 +311,8 @@ class PostgresBackend(Backend):
 def _columns(rows: list[Row]) -> list[Any]:
     """Rows turned into one array a column. Numbers go as an array literal: psycopg would size their type each time."""
     return [
-        list(column) if name in _TYPES else f"{{{','.join('NULL' if n is None else str(n) for n in column)}}}"
-        for name, column in zip(_NAMES, zip(*rows, strict=True), strict=True)
+        list(column) if name in TYPES else f"{{{','.join('NULL' if n is None else str(n) for n in column)}}}"
+        for name, column in zip(NAMES, zip(*rows, strict=True), strict=True)
     ]
 
 

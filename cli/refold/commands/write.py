@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,7 @@ def _must_exist(store: Store, run: Run) -> None:
 
 def _value(given: str, text: bool) -> Any:
     if given == "-":
-        raw, where = click.get_binary_stream("stdin").read(), "standard input"
+        raw, where = sys.stdin.buffer.read(), "standard input"
     elif given.startswith("@"):
         where = given[1:]
         try:

@@ -2,7 +2,7 @@
 #
 #   make demo [BACKEND=postgres]   the claims case; PostgreSQL is started for it in a temporary folder
 #   make test [ARGS=...]           all tests but the soak, on SQLite and PostgreSQL
-#   make check                     ruff, mypy, import layers, links of the documents
+#   make check                     ruff, mypy, import layers, links of the documents, docs/cli.md against the commands
 #   make bench [PEERS=1] [ARGS=..] ratios to the bare drivers; PEERS=1 installs and measures other libraries, too
 #   make soak                      minutes of load and kills
 #   make lock [ARGS=--upgrade]     the locked sets of dependencies anew (needs uv)
@@ -62,6 +62,7 @@ check-layers: $(READY)
 	$(BIN)/lint-imports
 
 check-docs: $(READY)
+	$(BIN)/python tools/make_cli_docs.py --check
 	$(BIN)/python tools/check_docs.py
 
 ifeq ($(PEERS),)

@@ -28,8 +28,8 @@ COMMON_TEXT = """## Options of all commands
 
 | option | meaning |
 |---|---|
-| `--store URL` | The store: `sqlite:///FILE`, a file's path, or `postgresql://USER@HOST/DATABASE`. Else the environment \
-variable `REFOLD_STORE` |
+| `--store URL` | The store: `sqlite:///FILE`, a file's path, or `postgresql://USER@HOST/DATABASE`. Else \
+the environment variable `REFOLD_STORE` |
 | `--tenant TEXT` | Whose runs; `default` if not given |
 | `--json` | Exact JSON: one document, or for `events`, `tail` and `history` one a line. Integers in full, nothing cut |
 | `--help`, `-h` | Help on a command |

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from refold import exits
 from refold_store.errors import UnknownKey
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ STORE = "REFOLD_STORE"
 NO_STORE = f"no store given: pass --store URL or set {STORE} (sqlite:///FILE or postgresql://USER@HOST/DATABASE)"
 COMPLETIONS = 200
 """Runs or keys offered to a shell."""
+
+
+class Missing(click.ClickException):
+    """What was named is not in the store."""
+
+    exit_code = exits.MISSING
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ Rules of this module
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -202,24 +202,18 @@ def _owner(
                 else "owner: the seed names it",
             )
         group = owner if owner not in agents else f"{owner}_group"
-        if groups.get(group) != sorted(members):
-            group = group if group not in agents else _free(group, groups, agents)
         why = f"owner: its writes name {owner!r}, others act for it"
     else:
         members = traits.actors
         if not members:
             return min(traits.owners), f"owner: one of {len(traits.owners)} that the seed names"
-        group = _free(f"{name.partition('/')[0]}_writers", groups, agents)
+        group = f"{name.partition('/')[0]}_writers"
         why = f"owner: {len(traits.owners)} agents write it"
-    groups.setdefault(group, sorted(members))
+    wanted = sorted(members)
+    while group in agents or groups.get(group, wanted) != wanted:
+        group += "_"
+    groups[group] = wanted
     return group, why
-
-
-def _free(name: str, groups: dict[str, list[str]], agents: Iterable[str]) -> str:
-    """The name, with underscores until no agent and no group has it."""
-    while name in groups or name in agents:
-        name += "_"
-    return name
 
 
 def _type_note(shape: Shape) -> str:

@@ -218,7 +218,8 @@ def _erased(source: Source, stretch: Stretch, findings: Findings, seqs: list[int
 def verify_frames(source: Source, stretch: Stretch) -> list[Finding]:
     """Check a run's keyframes: each is the fold of the one before it and the updates between."""
     findings = Findings(stretch.tenant, stretch.name)
-    backend, before = source.backend, {}
+    backend = source.backend
+    before: dict[int, tuple[int, Any]] = {}
     prints = declared_schemas(backend, stretch.run)
     for key_id, seq, version, body in backend.query(source.scans.frames, (stretch.run,)):
         start_seq, start = before.get(key_id, (0, ABSENT))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from refold_store.backend import RunRow
 from refold_store.errors import NoSuchRun
 from refold_store.events import Event, Row
-from refold_store.reads import RunInfo, as_time
+from refold_store.reads import ReadRecord, RunInfo, as_time
 
 if TYPE_CHECKING:
     from refold_store.run import Run
@@ -33,6 +34,30 @@ def follow(run: Run, after: int, poll_s: float) -> Iterator[Event]:
             after = event.seq
             yield event
         time.sleep(poll_s)
+
+
+def readers_of(run: Run, key: str, version: int | None) -> list[ReadRecord]:
+    """Who read a key (or one version of it), in the order of the log."""
+    run_id, number = run._run_id(), run._backend.id_of(key)
+    if run_id is None or number is None:
+        return []
+    sql = run._backend.sql
+    found = []
+    rows = run._backend.query(sql.reads_of_key, (run_id, number))
+    rows += run._backend.query(sql.reads_of_many, (run_id,))
+    # After the reads: a version that one of them saw must not be missing here.
+    seqs = [row[0] for row in run._backend.query(sql.versions, (run_id, number))]
+    for row in sorted(rows, key=lambda row: row[1]):
+        event = event_of(run, Row(*row))
+        seen = event.seen_seq or 0
+        for name, saw in event.refs.get("keys", ((event.key, event.version),)):
+            if name == key and (version is None or saw == version):
+                newest = max(bisect_right(seqs, seen), saw) if "scope" in event.refs else bisect_right(seqs, seen)
+                trace = None if event.trace_id is None else event.trace_id.hex()
+                found.append(
+                    ReadRecord(event.seq, event.actor or "", key, saw, seen, newest, as_time(event.recorded_at), trace)
+                )
+    return found
 
 
 def list_runs(store: Store, tenant: str | None, after: int, limit: int) -> list[tuple[int, RunInfo]]:

@@ -9,7 +9,6 @@ Rules of this module
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from refold_store.backend import MAX_SEQ, Found
 from refold_store.errors import ConfigError, TransactionInvalid
 from refold_store.events import KIND_ID, READ, Draft, Event, Row
 from refold_store.keys import Key
-from refold_store.listing import event_of, follow, run_info
+from refold_store.listing import event_of, follow, readers_of, run_info
 from refold_store.looking import (
     key_for_reading,
     look,
@@ -31,7 +30,7 @@ from refold_store.looking import (
 )
 from refold_store.moments import Moment, resolve
 from refold_store.names import check_name, check_turn
-from refold_store.reads import Read, ReadRecord, RunInfo, State, as_time
+from refold_store.reads import Read, ReadRecord, RunInfo, State
 from refold_store.requests import Request, Unit, Written, awaited
 from refold_store.schema import Schema
 from refold_store.transaction import Transaction
@@ -258,28 +257,7 @@ class Run:
     def readers(self, key: str, *, version: int | None = None) -> list[ReadRecord]:
         """Who read a key (or one version of it), in the order of the log, each told stale or not."""
         self._flush()
-        run_id, number = self._run_id(), self._backend.id_of(key)
-        if run_id is None or number is None:
-            return []
-        sql = self._backend.sql
-        found = []
-        rows = self._backend.query(sql.reads_of_key, (run_id, number))
-        rows += self._backend.query(sql.reads_of_many, (run_id,))
-        # After the reads: a version that one of them saw must not be missing here.
-        seqs = [row[0] for row in self._backend.query(sql.versions, (run_id, number))]
-        for row in sorted(rows, key=lambda row: row[1]):
-            event = event_of(self, Row(*row))
-            seen = event.seen_seq or 0
-            for name, saw in event.refs.get("keys", ((event.key, event.version),)):
-                if name == key and (version is None or saw == version):
-                    newest = max(bisect_right(seqs, seen), saw) if "scope" in event.refs else bisect_right(seqs, seen)
-                    trace = None if event.trace_id is None else event.trace_id.hex()
-                    found.append(
-                        ReadRecord(
-                            event.seq, event.actor or "", key, saw, seen, newest, as_time(event.recorded_at), trace
-                        )
-                    )
-        return found
+        return readers_of(self, key, version)
 
     def events(
         self, kinds: Iterable[str] | None = None, *, after: int = 0, until: int = MAX_SEQ, limit: int | None = None

@@ -78,8 +78,8 @@ def migrate_command(site: Site, phase: str | None, roles: str | None) -> None:
 def completion_command(shell: str) -> None:
     """Print the completion script of a shell.
 
-    bash and zsh: eval "$(refold completion bash)" in ~/.bashrc or, with zsh, in ~/.zshrc. fish: refold completion fish
-    | source. Runs and keys are completed from REFOLD_STORE or --store.
+    In ~/.bashrc: eval "$(refold completion bash)". In ~/.zshrc: eval "$(refold completion zsh)". For fish: refold
+    completion fish > ~/.config/fish/completions/refold.fish. Runs and keys are completed from REFOLD_STORE or --store.
     """
     from click.shell_completion import get_completion_class
 

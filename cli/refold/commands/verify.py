@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -14,7 +14,7 @@ from refold_store import jsontext
 from refold_store.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from refold_replay.verify import Anchor, Finding, VerifyReport
+    from refold_replay.findings import Finding, VerifyReport
 
 
 @click.command("verify")
@@ -36,7 +36,7 @@ def verify_command(
     site: Site,
     run_name: str | None,
     all_tenants: bool,
-    level: str,
+    level: Literal["full", "digest"],
     expect: str | None,
     save_heads: str | None,
 ) -> None:
@@ -105,7 +105,7 @@ def _save_heads(store: Any, path: str) -> None:
         raise click.UsageError(f"cannot write {path!r}: {error.strerror}") from None
 
 
-def _load_heads(path: str) -> dict[tuple[str, str], Anchor]:
+def _load_heads(path: str) -> dict[tuple[str, str], tuple[int, str]]:
     try:
         document = jsontext.parse(Path(path).read_bytes())
         return {(tenant, run): (seq, digest) for tenant, run, seq, digest in document["heads"]}

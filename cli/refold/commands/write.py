@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from refold import exits, output
-from refold.site import Site, common, key_argument, run_argument
+from refold import output
+from refold.site import Missing, Site, common, key_argument, run_argument
 from refold_store import jsontext
 from refold_store.errors import InvalidValue, NoSuchRun
 
@@ -79,9 +79,7 @@ def _must_exist(store: Store, run: Run) -> None:
     try:
         run.info()
     except NoSuchRun as error:
-        absent = click.ClickException(f"{error}; a new run needs --schema FILE")
-        absent.exit_code = exits.MISSING
-        raise absent from None
+        raise Missing(f"{error}; a new run needs --schema FILE") from None
 
 
 def _value(given: str, text: bool) -> Any:

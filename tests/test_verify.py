@@ -1,0 +1,452 @@
+"""Verification finds and names every way in which a store can contradict itself; each is broken here on purpose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forge import COLUMNS, Cells, Forge, forging
+
+from refold import Conflict, NotOwner, Store, open_store
+from refold_replay.findings import FINDINGS_MAX
+from refold_replay.verify import heads, verify
+from refold_store.errors import NoSuchRun
+
+SCHEMA: dict[str, Any] = {
+    "keys": {
+        "routing": {"owner": "triage", "type": "object"},
+        "low": {"owner": "claims", "type": "integer"},
+        "high": {"owner": "claims", "type": "integer"},
+        "notes": {"owner": "claims", "type": "array", "reducer": "append"},
+    },
+    "groups": {"claims": ["ann", "bob"]},
+    "invariants": {"band": "low <= high"},
+}
+WRITTEN, READ, TXN, LATE = "routing@2", "read", "txn", "late"
+
+
+def fill(store: Store) -> None:
+    """A run with every kind of event this store can make, and a second run."""
+    run = store.run("r")
+    run.open(opened_by="desk", initial={"low": 1})
+    run.write_state("routing", {"rules": "ON"}, writer="triage")
+    run.read_state("routing", reader="bob")
+    run.write_state("routing", {"rules": "QC"}, writer="triage", basis="loss in QC", expected_version=1, request_id="q")
+    run.read_many(["routing", "notes"], reader="ann")
+    with run.transaction() as tx:
+        tx.write_state("low", 2, writer="ann")
+        tx.write_state("high", 9, writer="bob")
+    for number in range(6):
+        run.write_state("notes", [f"{number}" * 2000], writer="ann")
+    for refused in (
+        lambda: run.write_state("low", 3, writer="eve"),
+        lambda: run.delete_state("low", writer="ann", expected_version=9),
+    ):
+        with pytest.raises((NotOwner, Conflict)):
+            refused()
+    run.append("message.added", actor="bob", body={"text": "done"})
+    run.read_state("high", reader="ann")
+    run.delete_state("high", writer="bob")
+    store.run("other").write_state("low", 5, writer="ann")
+
+
+@pytest.fixture
+def url(store_url: str) -> str:
+    """A filled, sound store."""
+    with open_store(store_url, SCHEMA) as store:
+        fill(store)
+    assert verify(store_url).findings == []
+    return store_url
+
+
+def found(url: str, **options: Any) -> list[tuple[int | None, str]]:
+    """(seq, damage) of each finding."""
+    return [(finding.seq, finding.damage) for finding in verify(url, **options).findings]
+
+
+@contextmanager
+def forged(url: str) -> Iterator[list[Cells]]:
+    """Change the rows of run 1; they are put back with digests that fit."""
+    with forging(url) as forge:
+        rows = forge.rows()
+        yield rows
+        forge.put(rows, forge=True)
+
+
+def where(rows: list[Cells], kind: int, **cells: Any) -> Cells:
+    """The first row of a kind that has these cells."""
+    return next(row for row in rows if row["kind"] == kind and all(row[name] == cells[name] for name in cells))
+
+
+def seq_of(url: str, what: str) -> int:
+    """The seq of a row the tests damage."""
+    with forging(url) as forge:
+        rows = forge.rows()
+    if what == WRITTEN:
+        return int(next(row["seq"] for row in rows if row["request_id"] == "q"))
+    if what == READ:
+        return int(where(rows, 3)["seq"])
+    if what == TXN:
+        return int(next(row["seq"] for row in rows if row["txn"] and row["txn"] != row["seq"]))
+    return int(rows[-1]["seq"])
+
+
+def flipped(value: Any, column: str) -> Any:
+    """Another value: one byte of it changed, or something where there was nothing."""
+    if isinstance(value, bytes):
+        return bytes((value[0] ^ 1,)) + value[1:]
+    if isinstance(value, str):
+        return value[:-1] + chr(ord(value[-1]) ^ 1)
+    if isinstance(value, int):
+        return value + 1
+    return {"request_id": "x", "refs": "{}", "salt": b"x", "body": b"{}", "commitment": b"x" * 32, "trace_id": b"t" * 16,
+            "span_id": b"s" * 8}.get(column, 1)  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["digest", "full"])
+@pytest.mark.parametrize("what", [WRITTEN, READ, TXN])
+def test_one_changed_byte_in_any_column_is_found(url: str, what: str, level: str) -> None:
+    """Each column of a write, a read and a transaction's write is changed in turn, and the row is named."""
+    seq = seq_of(url, what)
+    for column in COLUMNS:
+        if column in ("run", "seq"):
+            continue
+        with forging(url) as forge:
+            [value] = [row[column] for row in forge.rows() if row["seq"] == seq]
+            forge.set(seq, column, flipped(value, column))
+            report = verify(url, level=level)
+            assert seq in [finding.seq for finding in report.findings], f"{column} of seq {seq} at level {level}"
+            forge.set(seq, column, value)
+    assert verify(url, level=level).ok
+
+
+@pytest.mark.parametrize("level", ["digest", "full"])
+def test_removed_inserted_and_swapped_events_are_found(url: str, level: str) -> None:
+    """A missing event, one too many, and two that changed places are named."""
+    with forging(url) as forge:
+        rows = forge.rows()
+        forge.remove(7)
+        assert (7, "density") in found(url, level=level)
+        forge.put([*rows, {**rows[-1], "seq": len(rows) + 1}])
+        assert (len(rows) + 1, "digest") in found(url, level=level)
+        swapped = [dict(row) for row in rows]
+        swapped[4], swapped[5] = {**rows[5], "seq": 5}, {**rows[4], "seq": 6}
+        forge.put(swapped)
+        assert (5, "digest") in found(url, level=level)
+        forge.put([{**row, "seq": row["seq"] + 1} for row in rows])
+        assert (1, "density") in found(url, level=level)
+        forge.put([{**row, "run": 9} for row in rows])
+        assert (None, "orphan") in found(url, level=level)
+
+
+def test_a_log_cut_off_at_its_end_is_found_by_an_anchor(url: str) -> None:
+    """Without an anchor a cut log is whole; with one, the place is named, and so is a run that is gone."""
+    anchor = heads(url)
+    assert set(anchor) == {("default", "r"), ("default", "other")}
+    assert verify(url, expect=anchor).ok
+    last = seq_of(url, LATE)
+    with forging(url) as forge:
+        forge.remove(last)
+        assert verify(url).ok
+        assert found(url, expect=anchor) == [(last, "truncated")]
+        forge.remove(last - 1)
+        assert found(url, expect=anchor) == [(last - 1, "truncated")]
+    gone = {**heads(url), ("default", "gone"): (3, "00")}
+    [finding] = verify(url, expect=gone).findings
+    assert (finding.run, finding.damage) == ("gone", "truncated")
+
+
+def test_a_rewritten_history_is_found_by_an_anchor(url: str) -> None:
+    """Digests that were all made anew do not agree with those kept outside."""
+    anchor = heads(url)
+    with forged(url) as rows:
+        where(rows, 15)["body"] = b'{"text":"lost"}'
+    assert verify(url).ok
+    assert found(url, expect=anchor) == [(len(rows), "digest")]
+
+
+def test_a_growing_log_agrees_with_an_older_anchor(url: str) -> None:
+    """An anchor stays good while the log grows."""
+    anchor = heads(url)
+    with open_store(url, SCHEMA) as store:
+        store.run("r").write_state("low", 3, writer="ann")
+    assert verify(url, expect=anchor).ok
+
+
+def _owner(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 1, key=forge.name("routing"))
+    row["owner"] = forge.name("claims")
+    return row
+
+
+def _actor(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 1, key=forge.name("routing"))
+    row["actor"] = forge.name("eve")
+    return row
+
+
+def _late_initial(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 1, key=forge.name("high"))
+    row["actor"], row["refs"] = forge.name("desk"), '{"initial":true}'
+    return row
+
+
+def _undeclared(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 1, key=forge.name("routing"))
+    row["key"], row["version"] = forge.name("rooting"), 1
+    where(rows, 1, request_id="q")["version"] = 1
+    return row
+
+
+def _type(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 1, key=forge.name("high"))
+    row["body"] = b'{"value":"nine"}'
+    return row
+
+
+def _update_type(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 1, key=forge.name("notes"))
+    row["body"] = b'{"update":{"a":1}}'
+    return row
+
+
+def _invariant(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 1, key=forge.name("high"))
+    row["body"] = b'{"value":1}'
+    return row
+
+
+def _version(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 1, request_id="q")
+    row["version"] = 3
+    return row
+
+
+def _time(rows: list[Cells], forge: Forge) -> Cells:
+    rows[8]["recorded_at"] = rows[7]["recorded_at"]
+    return rows[8]
+
+
+def _clock(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 15)
+    row["clock"] = row["recorded_at"] + 5
+    return row
+
+
+def _torn(rows: list[Cells], forge: Forge) -> Cells:
+    row = next(row for row in rows if row["txn"] and row["txn"] != row["seq"])
+    rows[rows.index(row) - 1]["txn"] = None
+    return row
+
+
+def _twice(rows: list[Cells], forge: Forge) -> Cells:
+    row = next(row for row in rows if row["txn"] and row["txn"] != row["seq"])
+    low = rows[rows.index(row) - 1]
+    row |= {"key": low["key"], "version": 3, "body": b'{"value":2}'}
+    return row
+
+
+def _read_ahead(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 3, key=forge.name("routing"))
+    row["version"] = 2
+    return row
+
+
+def _read_never(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 3, key=None)
+    row["refs"] = json.dumps({"keys": [["notes", 1], ["routing", 1]]}, separators=(",", ":"))
+    return row
+
+
+def _read_future(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 3, key=forge.name("routing"))
+    row["seen_seq"] = row["seq"] + 3
+    return row
+
+
+def _opened_twice(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 15)
+    row["kind"] = 5
+    return row
+
+
+def _no_request(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 1, request_id="q")
+    row["refs"] = '{"expected":1}'
+    return row
+
+
+def _no_body(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 1, request_id="q")
+    row["body"] = None
+    return row
+
+
+def _not_json(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 15)
+    row["body"] = b"{"
+    return row
+
+
+def _no_schema(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 7)
+    row["body"] = b'{"fingerprint":"abc"}'
+    return row
+
+
+RULES = [
+    (_owner, "owner"), (_actor, "owner"), (_late_initial, "owner"), (_undeclared, "owner"), (_type, "type"),
+    (_update_type, "type"), (_invariant, "invariant"), (_version, "version"), (_time, "time"), (_clock, "time"),
+    (_torn, "transaction"), (_twice, "transaction"), (_read_ahead, "read"), (_read_never, "read"),
+    (_read_future, "read"), (_opened_twice, "opening"), (_no_request, "request"), (_no_body, "body"),
+    (_not_json, "body"), (_no_schema, "schema"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "damage"), RULES, ids=[change.__name__ for change, _damage in RULES])
+def test_a_rule_broken_under_good_digests_is_found(
+    url: str, change: Callable[[list[Cells], Forge], Cells], damage: str
+) -> None:
+    """A writer that breaks a rule and signs it well is named with seq and kind of damage."""
+    with forging(url) as forge:
+        rows = forge.rows()
+        row = change(rows, forge)
+        forge.put(rows, forge=True)
+    assert (row["seq"], damage) in found(url)
+
+
+def test_changed_names_and_runs_are_found(url: str) -> None:
+    """A name that reads otherwise, one that is gone, a renamed run and a run without its row are named."""
+    with forging(url) as forge:
+        forge.run("UPDATE names SET name = 'trial' WHERE name = 'triage'")
+        assert "digest" in [damage for _seq, damage in found(url)]
+        forge.run("UPDATE names SET name = 'triage' WHERE name = 'trial'")
+        forge.run("UPDATE runs SET name = 's' WHERE name = 'r'")
+        assert found(url, level="digest") == [(1, "digest")]
+        forge.run("UPDATE runs SET name = 'r', tenant = 'acme' WHERE name = 's'")
+        assert found(url, level="digest") == [(1, "digest")]
+        forge.run("UPDATE runs SET tenant = 'default' WHERE name = 'r'")
+        number = forge.name("bob")
+        forge.run("DELETE FROM names WHERE name = 'bob'")
+        assert "name" in [damage for _seq, damage in found(url)]
+        forge.run("INSERT INTO names (id, name) VALUES (?, 'bob')", number)
+        assert verify(url).ok
+        forge.run("DELETE FROM runs WHERE name = 'r'")
+        assert found(url) == [(None, "orphan")]
+
+
+def test_a_changed_schema_is_found(url: str) -> None:
+    """A declaration that does not give its fingerprint is named, in the store and where it is declared."""
+    with forging(url) as forge:
+        [(text,)] = forge.run("SELECT declaration FROM schemas")
+        forge.run("UPDATE schemas SET declaration = ?", bytes(text).replace(b'"ann"', b'"eve"'))
+    assert (None, "schema") in found(url, level="digest")
+    assert (2, "schema") in found(url)
+
+
+def test_wrong_and_loose_keyframes_are_found(url: str) -> None:
+    """A keyframe that is not the fold of its events, and one beside no event, are named; none missing is missed."""
+    with forging(url) as forge:
+        frames = forge.run("SELECT seq, body FROM keyframes ORDER BY seq")
+        assert frames
+        seq, body = frames[0]
+        forge.run("UPDATE keyframes SET body = ? WHERE seq = ?", bytes(body).replace(b"0", b"1", 1), seq)
+        assert (seq, "keyframe") in found(url)
+        forge.run("UPDATE keyframes SET seq = 3 WHERE seq = ?", seq)
+        assert (3, "keyframe") in found(url)
+        forge.run("DELETE FROM keyframes")
+    assert verify(url).ok
+
+
+def test_a_request_id_bound_twice_is_found(url: str) -> None:
+    """With the unique index gone, two events of one request id are named."""
+    with forging(url) as forge:
+        forge.run("DROP INDEX events_request")
+        rows = forge.rows()
+        other = where(rows, 1, key=forge.name("high"))
+        other["request_id"], other["refs"] = "q", '{"request":"00"}'
+        forge.put(rows, forge=True)
+    assert "request" in [damage for _seq, damage in found(url)]
+
+
+def test_an_erased_body_needs_its_event(url: str) -> None:
+    """A body that gave way to its commitment keeps the digests whole, and is named unless an event says so."""
+    with forging(url) as forge:
+        row = where(forge.rows(), 1, request_id="q")
+        from refold_store.events import commit
+
+        forge.set(row["seq"], "commitment", commit(row["salt"], row["body"]))
+        forge.set(row["seq"], "salt", None)
+        forge.set(row["seq"], "body", None)
+    assert found(url) == [(row["seq"], "body")]
+
+
+def test_a_broken_file_is_named_and_not_raised(sqlite_url: str) -> None:
+    """Pages overwritten with noise give findings, not an exception."""
+    with open_store(sqlite_url, SCHEMA) as store:
+        fill(store)
+    path = Path(sqlite_url.removeprefix("sqlite:///"))
+    data = bytearray(path.read_bytes())
+    at = data.index(b"loss in QC") // 4096 * 4096
+    data[at : at + 40] = b"\xff" * 40
+    path.write_bytes(data)
+    assert not verify(sqlite_url).ok
+
+
+def test_chosen_runs_only(url: str) -> None:
+    """Verification of some runs leaves the others alone; an unknown run is an error."""
+    with forging(url) as forge:
+        forge.set(3, "turn", 5)
+    assert verify(url, ["other"]).ok
+    assert not verify(url, [("default", "r")]).ok
+    assert verify(url, tenant="acme").runs == 0
+    with pytest.raises(NoSuchRun, match="nobody"):
+        verify(url, ["nobody"])
+
+
+def test_findings_are_bounded_and_readable(url: str) -> None:
+    """A run damaged everywhere gives the first findings only, each one line with run, seq and damage."""
+    with forging(url) as forge:
+        forge.run("UPDATE events SET turn = 77")
+    report = verify(url)
+    assert len([finding for finding in report.findings if finding.run == "r"]) <= FINDINGS_MAX
+    assert str(report.findings[-1]).startswith("run 'r' at seq ")
+    assert ": digest: " in str(report.findings[-1])
+
+
+def test_several_processes_find_the_same(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Split into short stretches over two processes, the findings are the same, and so is a sound store."""
+    monkeypatch.setattr("refold_replay.stretches.STRETCH", 4)
+    whole = verify(url)
+    apart = verify(url, workers=2)
+    assert (apart.events, apart.findings) == (whole.events, []) == (whole.events, whole.findings)
+    with forging(url) as forge:
+        rows = forge.rows()
+        for change in (_read_ahead, _type, _owner, _invariant):
+            change(rows, forge)
+        forge.put(rows, forge=True)
+        forge.set(len(rows), "turn", 9)
+    monkeypatch.setattr("refold_replay.stretches.STRETCH", 25_000)
+    expected = verify(url).findings
+    monkeypatch.setattr("refold_replay.stretches.STRETCH", 4)
+    assert verify(url, workers=2).findings == expected == verify(url, workers=1).findings
+
+
+def test_progress_counts_events(url: str) -> None:
+    """Progress ends at the number of events."""
+    calls: list[tuple[int, int, str]] = []
+    report = verify(url, progress=lambda *call: calls.append(call))
+    assert calls[-1][:2] == (report.events, report.events)
+
+
+def test_the_header_parts_are_the_header() -> None:
+    """What verification packs in three parts is, byte for byte, the header the log is sealed with."""
+    from refold_store.events import header, pack_names, pack_numbers, pack_rest
+
+    whole = header(7, 1, "ann", "é" * 300, 5, None, "low", 2, None, 99, 98, "q", '{"a":1}', b"t" * 16, b"s" * 8, 3)
+    numbers = pack_numbers(7, 5, -1, 2, -1, 99, 98, 3)
+    assert whole == numbers + pack_names(1, "ann", "é" * 300, "low") + pack_rest("q", '{"a":1}', b"t" * 16, b"s" * 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -120,6 +121,7 @@ def main(
 ) -> None:
     """Measures refold's speed as ratios; bench/README.md says how to read them."""
     load_all()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server and the folder go, too
     if listing:
         for name in BENCHMARKS:
             click.echo(f"{name:24} {BENCHMARKS[name].row}")

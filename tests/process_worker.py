@@ -1,14 +1,17 @@
-"""A process of its own that does one job on a store. `process_worker.py JOB URL NAME ARGUMENT`.
+"""Processes that do one job on a store, all at once. `process_worker.py JOB URL COUNT ARGUMENT` prints what each made.
 
-It prints `ready`, waits for a line on standard input, does the job, and prints what came of it as JSON.
+They are forked from a process that has imported refold and opened nothing.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
+import threading
 import time
 from collections.abc import Callable
+from multiprocessing.synchronize import Barrier
 
 from refold import Conflict, Run, compile_schema, open_store
 from refold_store.migrate import migrate_postgres
@@ -24,6 +27,7 @@ SCHEMA = compile_schema(
         "groups": {"anybody": [f"w{number}" for number in range(32)]},
     }
 )
+together: Barrier
 DAY_US = 86_400_000_000
 
 
@@ -94,16 +98,43 @@ def stepping_clock(who: str) -> Callable[[], int]:
     return tell
 
 
-def main(job: str, url: str, who: str, argument: str) -> None:
-    """Wait for the word, then open the store and do the job. A job `x@clocks` has a clock that steps."""
+def in_threads(act: Callable[[str], list[int]], count: int) -> list[list[int]]:
+    """What `count` threads made of a job."""
+    made: dict[int, list[int]] = {}
+
+    def run(number: int) -> None:
+        made[number] = act(f"w{number}")
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [made[number] for number in range(count)]
+
+
+def work(task: tuple[str, str, str, int]) -> list[int]:
+    """In a process of its own: wait for the others, open the store, do the job. A job `x@clocks` steps the clock."""
+    job, url, who, argument = task
     job, _at, clocks = job.partition("@")
-    print("ready", flush=True)  # noqa: T201  # the answer
-    sys.stdin.readline()
+    together.wait()
     if job == "migrate":
         migrate_postgres(url)
         job = "add"
     with open_store(url, SCHEMA, clock=stepping_clock(who) if clocks else None) as store:
-        print(json.dumps(JOBS[job](store.run("shared"), who, int(argument))), flush=True)  # noqa: T201
+        return JOBS[job](store.run("shared"), who, argument)
+
+
+def main(job: str, url: str, count: str, argument: str) -> None:
+    """Fork `count` processes, all of which have imported what they need, and print what each made."""
+    global together
+    if job == "migrate":
+        import refold_store.tables  # noqa: F401  # and SQLAlchemy with it
+    forking = multiprocessing.get_context("fork")
+    together = forking.Barrier(int(count))
+    with forking.Pool(int(count)) as pool:
+        tasks = [(job, url, f"w{number}", int(argument)) for number in range(int(count))]
+        print(json.dumps(pool.map(work, tasks, chunksize=1)))  # noqa: T201  # the answer
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ SECRETS = {
         "note": {"owner": "billing", "type": "any"},
         "order/{id}": {"owner": "sales", "type": "object"},
         "tariff": {"owner": "billing", "type": "integer", "scope": "tenant"},
-    }
+    },
+    "invariants": {"german": 'iban < "E"'},
 }
 
 
@@ -52,6 +54,8 @@ def secrets(open_new: Callable[..., Any], store_url: str) -> str:
     run.delete_state("order/2", writer="sales", basis="cancelled")
     with pytest.raises(Exception, match="may not write"):
         run.write_state("iban", "DE99-SECRET", writer="sales")
+    with pytest.raises(Exception, match="would be broken"):
+        run.write_state("iban", "FR76-SECRET", writer="billing")
     run.write_state("tariff", 3, writer="billing")
     store.close()
     return store_url
@@ -148,6 +152,17 @@ def test_get_on_a_store_that_cannot_be_written_says_so(claims_url: str, refold_c
     assert found["version"] == 2
     assert found["recorded_as"] is None
     assert "the store cannot be written" in found["not_recorded"]
+
+
+def test_a_store_on_a_read_only_medium_is_read(
+    sqlite_url: str, refold_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no file can be made beside the store, lookups work and make none."""
+    refold_cli("demo", "--quiet", "--store", sqlite_url)
+    path = Path(sqlite_url.removeprefix("sqlite:///"))
+    monkeypatch.setattr("os.access", lambda *_args: False)
+    assert ask(refold_cli, "state", RUN, "--store", sqlite_url)["at_seq"] == 14
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_absent_deleted_and_null_are_told_apart(secrets: str, refold_cli: Cli) -> None:

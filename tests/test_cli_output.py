@@ -88,6 +88,13 @@ def test_a_table_on_a_terminal_is_cut(capsys: pytest.CaptureFixture[str]) -> Non
     assert output.safe(shown.replace("\n", "")) == shown.replace("\n", "")
 
 
+def test_the_widest_columns_give_way() -> None:
+    """Numbers and short names stay whole as long as wide columns have room to give; nothing goes under eight."""
+    assert output._fitting([3, 12, 200], 60) == [3, 12, 45]
+    assert output._fitting([3, 40, 40], 43) == [3, 20, 20]
+    assert output._fitting([3, 40, 40], 10) == [3, 8, 8]
+
+
 def test_a_table_elsewhere_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     """A table that is piped is aligned, and nothing is cut."""
     output.table(("key", "value"), [("routing", "x" * 500), ("a", None)], empty="none")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from process_worker import DAY_US, SCHEMA, increment, swap
+from process_worker import DAY_US, SCHEMA, in_threads, increment, swap
 from rawlog import Raw, RunName, check_log, ram_folder
 
 from refold import Store, open_store
@@ -30,41 +29,11 @@ def sqlite_url() -> Iterator[str]:
 
 def in_processes(job: str, url: str, count: int, argument: int) -> list[Any]:
     """What `count` processes made of a job that they began together."""
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), job, url, f"w{number}", str(argument)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(count)
-    ]
-    for worker in workers:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "ready\n"
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-    told = [worker.communicate() for worker in workers]
-    assert [worker.returncode for worker in workers] == [0] * count, "\n".join(error for _out, error in told)
-    return [json.loads(out) for out, _error in told]
-
-
-def in_threads(act: Callable[[str], list[int]], count: int) -> list[list[int]]:
-    """What `count` threads made of a job."""
-    made: dict[int, list[int]] = {}
-
-    def run(number: int) -> None:
-        made[number] = act(f"w{number}")
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [made[number] for number in range(count)]
+    command = [sys.executable, str(WORKER), job, url, str(count), str(argument)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    made: list[Any] = json.loads(done.stdout)
+    return made
 
 
 def of_kind(log: dict[RunName, list[Raw]], *kinds: str) -> list[Raw]:
@@ -84,11 +53,23 @@ def check_increments(url: str, made: list[list[int]], each: int) -> None:
 
 
 def test_increments_by_threads(store_url: str) -> None:
-    """8 threads increment one key 1,000 times each, by read and conditional write: 8,000 versions."""
-    with open_store(store_url, SCHEMA) as store:
+    """8 threads increment one key 100 times each, by read and conditional write: 800 versions."""
+    thread_increments(store_url, 100)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_many_increments_by_threads(store_url: str) -> None:
+    """8 threads increment one key 1,000 times each: 8,000 versions."""
+    thread_increments(store_url, 1000)
+
+
+def thread_increments(url: str, each: int) -> None:
+    """8 threads on one store."""
+    with open_store(url, SCHEMA) as store:
         run = store.run("shared")
-        made = in_threads(lambda who: increment(run, who, 1000), 8)
-    check_increments(store_url, made, 1000)
+        made = in_threads(lambda who: increment(run, who, each), 8)
+    check_increments(url, made, each)
 
 
 def test_increments_by_processes(store_url: str) -> None:

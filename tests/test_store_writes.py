@@ -16,6 +16,7 @@ from refold import (
     Conflict,
     InvalidValue,
     InvariantBroken,
+    NoSuchMoment,
     NotExact,
     NotOwner,
     ReducerError,
@@ -437,3 +438,6 @@ def test_scoped_keys_live_in_runs_of_their_own(open_new: Open) -> None:
     assert [(e.actor, e.key, e.version, e.refs) for e in reads] == [("z", "house_rule", 1, {"scope": "tenant"})]
     with pytest.raises(TransactionInvalid), one.transaction() as tx:
         tx.write_state("house_rule", "x", writer="triage_agent")
+    assert [v.value for v in two.history("house_rule")] == ["h"]
+    with pytest.raises(NoSuchMoment, match="scope"):
+        one.at("end").read_state("house_rule")

@@ -2,56 +2,34 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forge import COLUMNS, Cells, Forge, forging
+from forge import COLUMNS, Cells, forging
+from sound import SCHEMA, fill, found, where
 
-from refold import Conflict, NotOwner, Store, open_store
+from refold import open_store
 from refold_replay.findings import FINDINGS_MAX
 from refold_replay.verify import heads, verify
 from refold_store.errors import NoSuchRun
+from refold_store.events import commit, header, pack_names, pack_numbers, pack_rest
 
-SCHEMA: dict[str, Any] = {
-    "keys": {
-        "routing": {"owner": "triage", "type": "object"},
-        "low": {"owner": "claims", "type": "integer"},
-        "high": {"owner": "claims", "type": "integer"},
-        "notes": {"owner": "claims", "type": "array", "reducer": "append"},
-    },
-    "groups": {"claims": ["ann", "bob"]},
-    "invariants": {"band": "low <= high"},
-}
 WRITTEN, READ, TXN, LATE = "routing@2", "read", "txn", "late"
 
 
-def fill(store: Store) -> None:
-    """A run with every kind of event this store can make, and a second run."""
-    run = store.run("r")
-    run.open(opened_by="desk", initial={"low": 1})
-    run.write_state("routing", {"rules": "ON"}, writer="triage")
-    run.read_state("routing", reader="bob")
-    run.write_state("routing", {"rules": "QC"}, writer="triage", basis="loss in QC", expected_version=1, request_id="q")
-    run.read_many(["routing", "notes"], reader="ann")
-    with run.transaction() as tx:
-        tx.write_state("low", 2, writer="ann")
-        tx.write_state("high", 9, writer="bob")
-    for number in range(6):
-        run.write_state("notes", [f"{number}" * 2000], writer="ann")
-    for refused in (
-        lambda: run.write_state("low", 3, writer="eve"),
-        lambda: run.delete_state("low", writer="ann", expected_version=9),
-    ):
-        with pytest.raises((NotOwner, Conflict)):
-            refused()
-    run.append("message.added", actor="bob", body={"text": "done"})
-    run.read_state("high", reader="ann")
-    run.delete_state("high", writer="bob")
-    store.run("other").write_state("low", 5, writer="ann")
+NEW = {
+    "request_id": "x",
+    "refs": "{}",
+    "salt": b"x",
+    "body": b"{}",
+    "commitment": b"x" * 32,
+    "trace_id": b"t" * 16,
+    "span_id": b"s" * 8,
+}
+"""What a column gets that held nothing."""
 
 
 @pytest.fixture
@@ -63,11 +41,6 @@ def url(store_url: str) -> str:
     return store_url
 
 
-def found(url: str, **options: Any) -> list[tuple[int | None, str]]:
-    """(seq, damage) of each finding."""
-    return [(finding.seq, finding.damage) for finding in verify(url, **options).findings]
-
-
 @contextmanager
 def forged(url: str) -> Iterator[list[Cells]]:
     """Change the rows of run 1; they are put back with digests that fit."""
@@ -75,11 +48,6 @@ def forged(url: str) -> Iterator[list[Cells]]:
         rows = forge.rows()
         yield rows
         forge.put(rows, forge=True)
-
-
-def where(rows: list[Cells], kind: int, **cells: Any) -> Cells:
-    """The first row of a kind that has these cells."""
-    return next(row for row in rows if row["kind"] == kind and all(row[name] == cells[name] for name in cells))
 
 
 def seq_of(url: str, what: str) -> int:
@@ -103,8 +71,7 @@ def flipped(value: Any, column: str) -> Any:
         return value[:-1] + chr(ord(value[-1]) ^ 1)
     if isinstance(value, int):
         return value + 1
-    return {"request_id": "x", "refs": "{}", "salt": b"x", "body": b"{}", "commitment": b"x" * 32, "trace_id": b"t" * 16,
-            "span_id": b"s" * 8}.get(column, 1)  # fmt: skip
+    return NEW.get(column, 1)
 
 
 @pytest.mark.parametrize("level", ["digest", "full"])
@@ -177,148 +144,6 @@ def test_a_growing_log_agrees_with_an_older_anchor(url: str) -> None:
     assert verify(url, expect=anchor).ok
 
 
-def _owner(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 1, key=forge.name("routing"))
-    row["owner"] = forge.name("claims")
-    return row
-
-
-def _actor(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 1, key=forge.name("routing"))
-    row["actor"] = forge.name("eve")
-    return row
-
-
-def _late_initial(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 1, key=forge.name("high"))
-    row["actor"], row["refs"] = forge.name("desk"), '{"initial":true}'
-    return row
-
-
-def _undeclared(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 1, key=forge.name("routing"))
-    row["key"], row["version"] = forge.name("rooting"), 1
-    where(rows, 1, request_id="q")["version"] = 1
-    return row
-
-
-def _type(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 1, key=forge.name("high"))
-    row["body"] = b'{"value":"nine"}'
-    return row
-
-
-def _update_type(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 1, key=forge.name("notes"))
-    row["body"] = b'{"update":{"a":1}}'
-    return row
-
-
-def _invariant(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 1, key=forge.name("high"))
-    row["body"] = b'{"value":1}'
-    return row
-
-
-def _version(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 1, request_id="q")
-    row["version"] = 3
-    return row
-
-
-def _time(rows: list[Cells], forge: Forge) -> Cells:
-    rows[8]["recorded_at"] = rows[7]["recorded_at"]
-    return rows[8]
-
-
-def _clock(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 15)
-    row["clock"] = row["recorded_at"] + 5
-    return row
-
-
-def _torn(rows: list[Cells], forge: Forge) -> Cells:
-    row = next(row for row in rows if row["txn"] and row["txn"] != row["seq"])
-    rows[rows.index(row) - 1]["txn"] = None
-    return row
-
-
-def _twice(rows: list[Cells], forge: Forge) -> Cells:
-    row = next(row for row in rows if row["txn"] and row["txn"] != row["seq"])
-    low = rows[rows.index(row) - 1]
-    row |= {"key": low["key"], "version": 3, "body": b'{"value":2}'}
-    return row
-
-
-def _read_ahead(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 3, key=forge.name("routing"))
-    row["version"] = 2
-    return row
-
-
-def _read_never(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 3, key=None)
-    row["refs"] = json.dumps({"keys": [["notes", 1], ["routing", 1]]}, separators=(",", ":"))
-    return row
-
-
-def _read_future(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 3, key=forge.name("routing"))
-    row["seen_seq"] = row["seq"] + 3
-    return row
-
-
-def _opened_twice(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 15)
-    row["kind"] = 5
-    return row
-
-
-def _no_request(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 1, request_id="q")
-    row["refs"] = '{"expected":1}'
-    return row
-
-
-def _no_body(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 1, request_id="q")
-    row["body"] = None
-    return row
-
-
-def _not_json(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 15)
-    row["body"] = b"{"
-    return row
-
-
-def _no_schema(rows: list[Cells], forge: Forge) -> Cells:
-    row = where(rows, 7)
-    row["body"] = b'{"fingerprint":"abc"}'
-    return row
-
-
-RULES = [
-    (_owner, "owner"), (_actor, "owner"), (_late_initial, "owner"), (_undeclared, "owner"), (_type, "type"),
-    (_update_type, "type"), (_invariant, "invariant"), (_version, "version"), (_time, "time"), (_clock, "time"),
-    (_torn, "transaction"), (_twice, "transaction"), (_read_ahead, "read"), (_read_never, "read"),
-    (_read_future, "read"), (_opened_twice, "opening"), (_no_request, "request"), (_no_body, "body"),
-    (_not_json, "body"), (_no_schema, "schema"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("change", "damage"), RULES, ids=[change.__name__ for change, _damage in RULES])
-def test_a_rule_broken_under_good_digests_is_found(
-    url: str, change: Callable[[list[Cells], Forge], Cells], damage: str
-) -> None:
-    """A writer that breaks a rule and signs it well is named with seq and kind of damage."""
-    with forging(url) as forge:
-        rows = forge.rows()
-        row = change(rows, forge)
-        forge.put(rows, forge=True)
-    assert (row["seq"], damage) in found(url)
-
-
 def test_changed_names_and_runs_are_found(url: str) -> None:
     """A name that reads otherwise, one that is gone, a renamed run and a run without its row are named."""
     with forging(url) as forge:
@@ -377,8 +202,6 @@ def test_an_erased_body_needs_its_event(url: str) -> None:
     """A body that gave way to its commitment keeps the digests whole, and is named unless an event says so."""
     with forging(url) as forge:
         row = where(forge.rows(), 1, request_id="q")
-        from refold_store.events import commit
-
         forge.set(row["seq"], "commitment", commit(row["salt"], row["body"]))
         forge.set(row["seq"], "salt", None)
         forge.set(row["seq"], "body", None)
@@ -418,24 +241,6 @@ def test_findings_are_bounded_and_readable(url: str) -> None:
     assert ": digest: " in str(report.findings[-1])
 
 
-def test_several_processes_find_the_same(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Split into short stretches over two processes, the findings are the same, and so is a sound store."""
-    monkeypatch.setattr("refold_replay.stretches.STRETCH", 4)
-    whole = verify(url)
-    apart = verify(url, workers=2)
-    assert (apart.events, apart.findings) == (whole.events, []) == (whole.events, whole.findings)
-    with forging(url) as forge:
-        rows = forge.rows()
-        for change in (_read_ahead, _type, _owner, _invariant):
-            change(rows, forge)
-        forge.put(rows, forge=True)
-        forge.set(len(rows), "turn", 9)
-    monkeypatch.setattr("refold_replay.stretches.STRETCH", 25_000)
-    expected = verify(url).findings
-    monkeypatch.setattr("refold_replay.stretches.STRETCH", 4)
-    assert verify(url, workers=2).findings == expected == verify(url, workers=1).findings
-
-
 def test_progress_counts_events(url: str) -> None:
     """Progress ends at the number of events."""
     calls: list[tuple[int, int, str]] = []
@@ -445,8 +250,6 @@ def test_progress_counts_events(url: str) -> None:
 
 def test_the_header_parts_are_the_header() -> None:
     """What verification packs in three parts is, byte for byte, the header the log is sealed with."""
-    from refold_store.events import header, pack_names, pack_numbers, pack_rest
-
     whole = header(7, 1, "ann", "é" * 300, 5, None, "low", 2, None, 99, 98, "q", '{"a":1}', b"t" * 16, b"s" * 8, 3)
     numbers = pack_numbers(7, 5, -1, 2, -1, 99, 98, 3)
     assert whole == numbers + pack_names(1, "ann", "é" * 300, "low") + pack_rest("q", '{"a":1}', b"t" * 16, b"s" * 8)

@@ -11,9 +11,10 @@ Rules of this module
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +28,12 @@ MASK = "***"
 """Stands for the value of a sensitive key."""
 LABEL = 12
 """Columns of the labels in `facts`."""
+GAP = 2
+"""Columns between the columns of a table."""
+NARROW = 8
+"""Columns of a terminal a cell keeps in any case."""
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
 # --- text --------------------------------------------------------------------------------------
@@ -141,19 +148,30 @@ def _plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
 
 
 def _rich(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    width = shutil.get_terminal_size().columns
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        shown.add_column(column, no_wrap=True, overflow="ellipsis")
-    for line in cells:
+    room = shutil.get_terminal_size().columns
+    lines = [[_to_the_second(text) for text in line] for line in cells]
+    natural = [max(cell_len(line[at]) for line in [columns, *lines]) for at in range(len(columns))]
+    shown = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for column, width in zip(columns, _fitting(natural, room - GAP * len(columns)), strict=True):
+        shown.add_column(column, no_wrap=True, overflow="ellipsis", width=width)
+    for line in lines:
         shown.add_row(*(Text(text, no_wrap=True, overflow="ellipsis") for text in line))
-    Console(file=sys.stdout, width=width, highlight=False, markup=False).print(shown)
+    Console(file=sys.stdout, width=room, highlight=False, markup=False).print(shown)
 
 
-def without_none(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record without the members that are None."""
-    return {name: value for name, value in record.items() if value is not None}
+def _to_the_second(text: str) -> str:
+    """A time without its fraction: on a terminal room is short, and seq is the exact place."""
+    return f"{text[:19]}Z" if _TIME.fullmatch(text) else text
+
+
+def _fitting(natural: Sequence[int], room: int) -> list[int]:
+    """Widths of columns that fit: the widest give way first, so that numbers and names stay whole."""
+    widths = list(natural)
+    while sum(widths) > room and max(widths) > NARROW:
+        widths[widths.index(max(widths))] -= 1
+    return widths

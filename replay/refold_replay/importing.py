@@ -9,10 +9,11 @@ Rules of this module
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -192,10 +193,11 @@ class _Importer:
             for _ in source.lines:
                 pass
             return "failed"
-        script = Script(source, self.schema, self.seed, inferred=self.report.inferred)
-        status = self._earlier(script)
-        if status is None and not script.errors:
-            status = self._store(script)
+        with _collector_paused():
+            script = Script(source, self.schema, self.seed, inferred=self.report.inferred)
+            status = self._earlier(script)
+            if status is None and not script.errors:
+                status = self._store(script)
         return status if status is not None else "failed"
 
     def _earlier(self, script: Script) -> Status | None:
@@ -277,6 +279,19 @@ class _Importer:
         report.refusals += script.refusals
         report.reads_compared += script.reads_compared
         report.reads_different += script.reads_different[: DIFFERENT_MAX - len(report.reads_different)]
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A run in memory is many small objects without cycles: looking through them again and again took a third."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _iso(store: Store) -> str:

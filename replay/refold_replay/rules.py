@@ -29,7 +29,7 @@ from refold_replay.scanning import (
     TXN,
     VERSION,
 )
-from refold_store.errors import Refused, UnknownKey
+from refold_store.errors import InvalidValue, Refused, UnknownKey
 from refold_store.events import DELETED, READ, RUN_IMPORTED, RUN_OPENED, SCHEMA_DECLARED, WRITTEN
 from refold_store.fold import WHOLE
 from refold_store.jsontext import decode, encode
@@ -133,6 +133,8 @@ class Rules:
             return
         name = self._text_of(row[KEY]) or ""
         self._seqs[name, row[VERSION]] = row[SEQ]
+        if self._opening and self._refs(row).get("initial") is not True:
+            self._opening = False
         if self._schema is None:
             self._say(row, "schema", "written before any schema was declared")
             return
@@ -192,7 +194,9 @@ class Rules:
         if "value" in document:
             key.verify(encode(document["value"]))
         elif key.reducer.name != "last":
-            key.prepare(document["update"])
+            text = encode(document["update"])
+            if key.prepare(document["update"]).text != text:
+                raise InvalidValue("the stored update is not in the form its reducer stores")
 
     # --- invariants --------------------------------------------------------------------------
 
@@ -226,6 +230,7 @@ class Rules:
     # --- reads and the rest ------------------------------------------------------------------
 
     def _read(self, row: Row) -> None:
+        self._opening = False
         refs = self._refs(row)
         seen = row[SEEN_SEQ]
         if "scope" in refs:

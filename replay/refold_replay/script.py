@@ -65,7 +65,7 @@ class Script:
         self.reads_different: list[LineError] = []
         self.first_clock: int | None = None
         self._inferred = inferred
-        self._versions: dict[str, list[str | None]] = {}
+        self._versions: dict[str, list[bytes | None]] = {}
         self._clock: int | None = None
         self._timeless = 0
         self._txn: object = None
@@ -102,8 +102,8 @@ class Script:
             self.unit_lines.insert(0, self.source.line)
             self.kinds["state.written"] += len(self._initial)
 
-    def _of(self, name: str) -> list[str | None]:
-        """The versions of a key so far, a seed's first: the hash of each value's text, None for a delete."""
+    def _of(self, name: str) -> list[bytes | None]:
+        """The versions of a key so far, a seed's first: the text of each value, None for a delete."""
         found = self._versions.get(name)
         if found is None:
             check_name("key", name)
@@ -112,7 +112,7 @@ class Script:
                 self._plant(name, found)
         return found
 
-    def _plant(self, name: str, versions: list[str | None]) -> None:
+    def _plant(self, name: str, versions: list[bytes | None]) -> None:
         entry = self._seed.entries[name]
         where = f"{self._seed.file}:{entry.line}"
         versions.append(None)
@@ -123,7 +123,7 @@ class Script:
             raise _Wrong(f"the seed at {where} is refused: {error}") from error
         if entry.owner is not None and not self._inferred and entry.owner != key.owner:
             raise _Wrong(f"the seed at {where} names the owner {entry.owner!r}, the schema {key.owner!r}")
-        versions[0] = text_hash(prepared.text)
+        versions[0] = prepared.text
         basis = f"seed {where}" if key.basis_required else None
         self._initial.append(Op(name, key, IMPORTER, prepared, basis, 0, None, {"initial": True}))
 
@@ -170,7 +170,7 @@ class Script:
             raise BasisRequired(key=name, writer=actor)
         prepared = None if deleted else _prepared(key, name, actor, value)
         if prepared is not None:
-            versions[-1] = text_hash(prepared.text)
+            versions[-1] = prepared.text
         refs = self._refs(line, _WRITE_WORDS, line["agent"] if line["agent"] not in (key.owner, actor) else None)
         op = Op(name, key, actor, prepared, basis, previous, based_on, refs)
         self._place(number, line.get("txn"), op, _turn(line))
@@ -244,7 +244,8 @@ class Script:
         self._exists(name, version)
         refs = self._refs(line, _READ_WORDS, None)
         if "value" in line and not line.get("partial"):
-            refs["shown"] = shown = text_hash(encode(line["value"]))
+            shown = encode(line["value"])
+            refs["shown"] = text_hash(shown)
             self.reads_compared += 1
             stored = versions[version - 1] if version else None
             if shown != stored and (stored is not None or line["value"] is not None):

@@ -33,7 +33,7 @@ Progress = Callable[[int, int, str], None]
 """`progress(done, total, run)`: lines of an import, events of a verification."""
 
 _GZIP = b"\x1f\x8b"
-_RUN_FIRST = re.compile(rb'\{"run":("(?:[^"\\\x00-\x1f]|\\.)*")')
+_RUN_FIRST = re.compile(rb'\{"run": ?("(?:[^"\\\x00-\x1f]|\\.)*")')
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,16 @@ def look_over(files: Sequence[str | Path]) -> Overview:
     current: str | None = None
     first: dict[str, tuple[str, int]] = {}
     repeated: dict[str, list[LineError]] = {}
+    token = b""
     for path in files:
-        current = None
+        current, token = None, b""
         for number, raw in read_lines(path):
             total += 1
-            name = _run_name(raw)
+            if token and raw.startswith(token):
+                continue
+            found = _RUN_FIRST.match(raw)
+            token = b"" if found is None else found[0]
+            name = _run_name(raw, found)
             if name is None or name == current:
                 continue
             if name in first:
@@ -142,8 +147,7 @@ def look_over(files: Sequence[str | Path]) -> Overview:
     return Overview(total, repeated)
 
 
-def _run_name(raw: bytes) -> str | None:
-    found = _RUN_FIRST.match(raw)
+def _run_name(raw: bytes, found: re.Match[bytes] | None) -> str | None:
     try:
         name = json.loads(found[1]) if found is not None else read_object(raw).get("run")
     except (NotExact, ValueError):

@@ -21,7 +21,7 @@ from refold_replay.findings import Anchor, Finding, Findings, VerifyReport
 from refold_replay.sources import Progress
 from refold_replay.stretches import Source, Stretch, verify_frames, verify_stretch
 from refold_replay.workers import verify_apart
-from refold_store.errors import ConfigError, NoSuchRun
+from refold_store.errors import ConfigError, NoSuchRun, RefoldError
 from refold_store.store import Store, open_store
 
 Level = Literal["digest", "full"]
@@ -61,7 +61,12 @@ def verify(
     source, report = Source(store._backend), VerifyReport(level)
     listed = _listed(source)
     chosen = _chosen(listed, runs, tenant)
-    stretches = [stretch for run in chosen for stretch in source.stretches(*run, level)]
+    stretches: list[Stretch] = []
+    for run in chosen:
+        try:
+            stretches += source.stretches(*run, level)
+        except RefoldError as error:
+            report.findings.append(_unreadable(run, error))
     report.runs = len(chosen)
     total = sum(stretch.last - stretch.first + 1 for stretch in stretches)
     for stretch, (count, findings) in _verified(store, source, stretches, total, workers):
@@ -71,9 +76,15 @@ def verify(
             progress(report.events, total, stretch.name)
     if level == "full":
         for run in chosen:
-            report.findings += verify_frames(source, Stretch(*run, 1, 0, level))
+            try:
+                report.findings += verify_frames(source, Stretch(*run, 1, 0, level))
+            except RefoldError as error:
+                report.findings.append(_unreadable(run, error))
     if runs is None:
-        report.findings += _strays(source, listed, level)
+        try:
+            report.findings += _strays(source, listed, level)
+        except RefoldError as error:
+            report.findings.append(_unreadable((0, "", "", 0), error))
     if expect is not None:
         report.findings += _against(source, listed, expect)
     report.findings.sort(key=lambda found: (found.tenant, found.run, found.seq is None, found.seq or 0))
@@ -96,6 +107,10 @@ def heads(store: str | os.PathLike[str] | Store) -> dict[tuple[str, str], tuple[
 
 
 Listed = tuple[int, str, str, int]
+
+
+def _unreadable(run: Listed, error: RefoldError) -> Finding:
+    return Finding(run[1], run[2], None, "unreadable", str(error))
 
 
 def _listed(source: Source) -> list[Listed]:
@@ -139,6 +154,8 @@ def _strays(source: Source, listed: list[Listed], level: Level) -> list[Finding]
     at = -1
     while rows := source.backend.query(source.scans.next_run, (at,)):
         at = rows[0][0]
+        if at not in known:
+            known |= {run[0]: run for run in _listed(source)}  # it may have been opened a moment ago
         if at not in known:
             findings.add(None, "orphan", f"events of run number {at}, which table runs does not hold")
     for fingerprint, declaration in source.backend.query(source.scans.schemas, ()):

@@ -45,22 +45,29 @@ class Found(NamedTuple):
     head: int = 0
 
 
-_new_found = tuple.__new__
-"""A Found from a row, without the cost of its constructor's arguments."""
+class Held(NamedTuple):
+    """What a whole state needs of each key's newest event; the rest is looked up if it is asked for."""
+
+    seq: int
+    version: int
+    kind: int
+    key: int
+    body: bytes | None
+    head: int
 
 
-def is_usual(row: Row) -> bool:
-    """Whether a row is a write of which only the usual columns are set, so that a shorter insert does."""
-    return (
-        row[2] == 1
-        and row[5] is None
-        and row[6] is None
-        and row[9] is None
-        and row[11] is None
-        and row[12] is None
-        and row[13] is None
-        and row[18] is None
-    )
+_new_found = _new_held = tuple.__new__
+"""A named tuple from a row, without the cost of its constructor's arguments."""
+
+
+def is_write(row: Row) -> bool:
+    """Whether a row is a write with no columns set but those of writes, transactions and traces."""
+    return row[2] == 1 and row[6] is None and row[9] is None and row[11] is None and row[12] is None and row[13] is None
+
+
+def is_lone(row: Row) -> bool:
+    """Whether a write stands outside a transaction and a trace."""
+    return row[5] is None and row[18] is None
 
 
 class Frame(NamedTuple):
@@ -101,6 +108,7 @@ class Statements:
     frame: str
     put_frame: str
     state: str
+    fold: str
     version: str
     history: str
     versions: str
@@ -295,6 +303,6 @@ class Backend(ABC):
         """(seq, version, kind, body) of a key's state events after one seq up to another, oldest first."""
         return (self.writer_query if writer else self.query)(self.sql.since, (run, key, after, upto))
 
-    def state(self, run: int, upto: int = MAX_SEQ) -> list[Found]:
+    def state(self, run: int, upto: int = MAX_SEQ) -> list[Held]:
         """The newest state event of every key at or before a seq, in one statement."""
-        return [Found(*row) for row in self.query(self.sql.state, (run, upto))]
+        return [_new_held(Held, row) for row in self.query(self.sql.state, (run, upto))]

@@ -306,10 +306,11 @@ def parse(text: bytes | str) -> Any:
 
 
 def _reread(text: bytes) -> Any:
-    """The value, if orjson spells it as this very text: then nothing was dropped or changed. None if it does not."""
+    """The value, if a writer spells it as this very text: then nothing was dropped or changed. None if none does."""
     try:
         value = _loads(text)
-        if _dumps(value) == text and (len(text) <= _SHORTEST_DEEP or not _too_deep(text, value)):
+        again = json.dumps(value, ensure_ascii=text.isascii()).encode() if b'": ' in text else _dumps(value)
+        if again == text and (len(text) <= _SHORTEST_DEEP or not _too_deep(text, value)):
             return value
     except (TypeError, ValueError, RecursionError):
         pass

@@ -7,13 +7,13 @@ Each look is one statement, hence one snapshot. The log never changes below a se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from refold_store import jsontext
 from refold_store.backend import Found
 from refold_store.errors import ConfigError, InvalidValue, UnknownKey
 from refold_store.events import WRITTEN
-from refold_store.fold import WHOLE, value_text
+from refold_store.fold import ABSENT, WHOLE, fold_updates, value_text
 from refold_store.heads import declared_schemas, fold_from_frame
 from refold_store.keys import Key
 from refold_store.reads import State
@@ -21,6 +21,9 @@ from refold_store.schema import Schema
 
 if TYPE_CHECKING:
     from refold_store.run import Run
+
+FOLD_BATCH = 5_000
+"""Rows fetched at once by a fold of the whole log."""
 
 
 def look(run: Run, key: str) -> tuple[Found | None, int]:
@@ -78,9 +81,35 @@ def look_state(run: Run, upto: int) -> State:
         upto = min(run.head_seq(), upto)
         rows = run._backend.state(run_id, upto)
     names = run._backend.learn(row.key for row in rows)
-    found = {names[row.key]: row for row in rows if row.kind == WRITTEN}
+    held = {names[row.key]: row for row in rows if row.kind == WRITTEN}
     seq = min(rows[0].head, upto) if rows else upto
-    return State(run, seq, found, lambda key: key_for_reading(run, key))
+    return State(run, seq, held, lambda key: key_for_reading(run, key))
+
+
+def fold_state(run: Run, upto: int) -> dict[str, Any]:
+    """The state by its definition: every event folded from the first on, no seek, no keyframe."""
+    run_id = run._run_id()
+    if run_id is None:
+        return {}
+    newest: dict[int, tuple[bytes | None, int]] = {}
+    updates: dict[int, list[tuple[int, int, int, bytes | None]]] = {}
+    for key, kind, body, seq in run._backend.stream(run._backend.sql.fold, (run_id, upto), FOLD_BATCH):
+        newest[key] = (body, seq) if kind == WRITTEN else (None, seq)
+        if body is not None and not body.startswith(WHOLE) and b'"update":' in body:
+            updates.setdefault(key, []).append((seq, 0, kind, body))
+        elif key in updates:
+            updates[key].append((seq, 0, kind, body))
+    names = run._backend.learn(newest)
+    state: dict[str, Any] = {}
+    for key, (body, seq) in newest.items():
+        if key in updates:
+            declared = key_for_reading(run, names[key])
+            value = fold_updates(_folding_key(run, run_id, names[key], declared, seq), ABSENT, updates[key])
+        else:
+            value = ABSENT if body is None else jsontext.decode(value_text(body))
+        if value is not ABSENT:
+            state[names[key]] = value
+    return state
 
 
 def text_of_value(run: Run, key: str, declared: Key, found: Found) -> bytes:

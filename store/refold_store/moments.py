@@ -154,6 +154,11 @@ class Moment:
         """The version of a key at this moment; recorded if a reader is named."""
         run = self.run
         declared = key_for_reading(run, key)
+        if declared.scope != "run" and run.scope == 0:
+            raise NoSuchMoment(
+                f"key {key!r} has scope {declared.scope!r}: its past lies in another run; history() shows it",
+                moment=self.seq,
+            )
         run_id, number = run._run_id(), run._backend.id_of(key)
         found = None if run_id is None or number is None else run._backend.newest(run_id, number, self.seq)
         recorded = reader is not None and run.store._records

@@ -137,7 +137,9 @@ def _check_invariants(heads: Heads, head: RunHead, schema: Schema, changes: list
             if text is not None:
                 values[name] = jsontext.decode(text)
         if invariant.check(values) is False:
-            shown = ", ".join(f"{name}={_short(value)}" for name, value in values.items())
+            shown = ", ".join(
+                f"{name}={'***' if schema.key(name).sensitive else _short(value)}" for name, value in values.items()
+            )
             blamed = next(change for name, change in changed.items() if name in invariant.keys)
             raise InvariantBroken(
                 invariant=invariant.name,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from refold_store.backend import MAX_SEQ, Backend, Found, Frame, HeadMoved, is_usual
+from refold_store.backend import MAX_SEQ, Backend, Found, Frame, HeadMoved, is_lone, is_write
 from refold_store.errors import ReadOnlyStore, RefoldError, StoreClosed, StoreUnavailable
 from refold_store.events import Row
 from refold_store.migrate import check_postgres
@@ -143,18 +143,26 @@ class PostgresBackend(Backend):
             return link.rows(sql, args)
 
     def stream(self, sql: str, args: Sequence[Any], batch: int) -> Iterator[Any]:
+        link = self._reconnecting(self._begin_reading)
         try:
-            with self._readers.link() as link:
-                link.connection.execute("BEGIN")
-                try:
-                    with psycopg.RawServerCursor(link.connection, "refold_stream") as cursor:
-                        cursor.itersize = batch
-                        cursor.execute(sql, args, binary=True)
-                        yield from cursor
-                finally:
-                    link.roll_back()
+            with psycopg.RawServerCursor(link.connection, "refold_stream") as cursor:
+                cursor.itersize = batch
+                cursor.execute(sql, args, binary=True)
+                yield from cursor
         except psycopg.Error as error:
             raise _unavailable(error) from error
+        finally:
+            link.roll_back()
+            self._readers.give_back(link)
+
+    def _begin_reading(self) -> Link:
+        link = self._readers.take()
+        try:
+            link.connection.execute("BEGIN")
+        except BaseException:
+            self._readers.give_back(link)
+            raise
+        return link
 
     def writer_query(self, sql: str, args: Sequence[Any]) -> list[Any]:
         if self._open_exclusive:
@@ -185,7 +193,7 @@ class PostgresBackend(Backend):
         try:
             if len(rows) > 1:
                 link.cursor.execute(INSERT_MANY, _columns(rows), prepare=True)
-            elif is_usual(rows[0]):
+            elif is_write(rows[0]) and is_lone(rows[0]):
                 link.insert_lone(rows[0])
             else:
                 link.cursor.execute(SQL.insert, rows[0], prepare=True)

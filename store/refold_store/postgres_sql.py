@@ -69,10 +69,11 @@ SQL = Statements(
         "INSERT INTO keyframes (run, key, seq, version, body) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
     ),
     state=(
-        f"SELECT {_FOUND}, {_RUN_HEAD} FROM events k "
+        f"SELECT e.seq, e.version, e.kind::int8, e.key, e.body, {_RUN_HEAD} FROM events k "
         + _NEWEST_OF.format(key="k.key", bound=" AND w.seq <= $2")
         + "WHERE k.run = $1 AND k.version = 1 AND k.kind <= 2 AND k.seq <= $2 ORDER BY k.seq"
     ),
+    fold="SELECT key, kind, body, seq FROM events WHERE run = $1 AND seq <= $2 AND kind <= 2 ORDER BY seq",
     version=(f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.version = $3"),
     history=(
         f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.seq <= $3 ORDER BY e.seq"

@@ -13,13 +13,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from refold_store import jsontext
-from refold_store.backend import Found
+from refold_store.backend import Found, Held
 from refold_store.events import DELETED, NO_TRACE, Trace
 from refold_store.fold import ABSENT, WHOLE, basis_of
 
 if TYPE_CHECKING:
     from refold_store.keys import Key
     from refold_store.run import Run
+
+
+UNFETCHED = 0
+"""In place of an actor: the row came with a whole state, and only its value was fetched."""
 
 
 def as_time(micros: int) -> datetime:
@@ -104,19 +108,20 @@ class Read:
     @property
     def written_by(self) -> str | None:
         """Who wrote this version."""
-        return None if self._found is None else self._run._backend.text_of(self._found.actor)
+        return None if (found := self._whole()) is None else self._run._backend.text_of(found.actor)
 
     @property
     def owner(self) -> str:
         """The owner the writer acted for; the declared owner if the key was never written."""
-        if self._found is None:
+        found = self._whole()
+        if found is None:
             return self._key.owner
-        return self._run._backend.text_of(self._found.owner) or self._key.owner
+        return self._run._backend.text_of(found.owner) or self._key.owner
 
     @property
     def recorded_at(self) -> datetime | None:
         """When the write was recorded, UTC."""
-        return None if self._found is None else as_time(self._found.recorded_at)
+        return None if (found := self._whole()) is None else as_time(found.recorded_at)
 
     @property
     def basis(self) -> str | None:
@@ -126,9 +131,10 @@ class Read:
     @property
     def refs(self) -> dict[str, Any]:
         """What the write refers to: `based_on`, `expected`, `initial` ..."""
-        if self._found is None or self._found.refs is None:
+        found = self._whole()
+        if found is None or found.refs is None:
             return {}
-        refs: dict[str, Any] = jsontext.decode(self._found.refs.encode())
+        refs: dict[str, Any] = jsontext.decode(found.refs.encode())
         return refs
 
     @property
@@ -144,13 +150,13 @@ class Read:
     @property
     def trace_id(self) -> str | None:
         """The trace the write happened in, 32 hex digits."""
-        found = self._found
+        found = self._whole()
         return None if found is None or found.trace_id is None else found.trace_id.hex()
 
     @property
     def span_id(self) -> str | None:
         """The span of the write, 16 hex digits."""
-        found = self._found
+        found = self._whole()
         return None if found is None or found.span_id is None else found.span_id.hex()
 
     @property
@@ -164,6 +170,15 @@ class Read:
         found = self._found
         return NO_TRACE if found is None else Trace(found.trace_id, found.span_id, found.trace_flags)
 
+    def _whole(self) -> Found | None:
+        """The row with all its columns."""
+        found = self._found
+        if found is not None and found.actor == UNFETCHED:
+            run_id = self._run._run_id()
+            assert run_id is not None
+            found = self._found = self._run._backend.newest(run_id, found.key, found.seq)
+        return found
+
     def __repr__(self) -> str:
         what = "absent" if self.absent else f"version {self.version} by {self.written_by!r}"
         return f"<Read {self.key!r} {what}, seq {self.seq}>"
@@ -172,27 +187,29 @@ class Read:
 class State(Mapping[str, Read]):
     """All keys that hold a value at `seq`, by name. Values are decoded when touched."""
 
-    def __init__(self, run: Run, seq: int, found: dict[str, Found], declared: Callable[[str], Key]) -> None:
+    def __init__(self, run: Run, seq: int, held: dict[str, Held], declared: Callable[[str], Key]) -> None:
         self.seq = seq
         self._run = run
-        self._found = found
+        self._held = held
         self._declared = declared
 
     def __getitem__(self, key: str) -> Read:
-        return Read(self._run, key, self._declared(key), self._found[key], self.seq, False)
+        held = self._held[key]
+        found = Found(held.seq, held.version, held.kind, UNFETCHED, 0, 0, held.body, None, None, None, None, held.key)
+        return Read(self._run, key, self._declared(key), found, self.seq, False)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._held)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._held)
 
     def json(self) -> dict[str, Any]:
         """Every value as plain JSON."""
-        return {key: self[key].json for key in self._found}
+        return {key: self[key].json for key in self._held}
 
     def __repr__(self) -> str:
-        return f"<State of {self._run.name!r} at seq {self.seq}: {', '.join(sorted(self._found))}>"
+        return f"<State of {self._run.name!r} at seq {self.seq}: {', '.join(sorted(self._held))}>"
 
 
 @dataclass(frozen=True, slots=True)

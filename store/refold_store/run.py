@@ -20,6 +20,7 @@ from refold_store.events import KIND_ID, READ, Draft, Event, Row
 from refold_store.keys import Key
 from refold_store.listing import event_of, follow, readers_of, run_info
 from refold_store.looking import (
+    fold_state,
     key_for_reading,
     look,
     look_many,
@@ -193,6 +194,7 @@ class Run:
         found, head = look(self, key)
         if not head:
             return Read(self, key, declared, None, 0, False)
+        self._seen = head
         return self._note(
             Read(self, key, declared, found, head, self.store._records),
             Draft(READ, reader, None, key, 0 if found is None else found.version, head, trace=self.store._trace()),
@@ -234,6 +236,10 @@ class Run:
         """Every key that holds a value now, in one snapshot. Not recorded."""
         return look_state(self, MAX_SEQ)
 
+    def fold(self, *, until: int = MAX_SEQ) -> dict[str, Any]:
+        """The state as plain JSON by its definition: a fold over every event up to a seq. `state()` seeks instead."""
+        return fold_state(self, until)
+
     def at(self, moment: int | str | datetime) -> Moment:
         """The run as it was: `42`, `routing@2`, a time with a zone, `-20m`, `turn:7`, `end`.
 
@@ -248,6 +254,8 @@ class Run:
     def history(self, key: str, *, until: int = MAX_SEQ) -> list[Read]:
         """Every version of a key, oldest first, deletes included."""
         declared = key_for_reading(self, key)
+        if declared.scope != "run" and self.scope == 0:
+            return self._home(declared).history(key, until=until)
         run_id, number = self._run_id(), self._backend.id_of(key)
         if run_id is None or number is None:
             return []

@@ -64,8 +64,7 @@ class Sealer:
             trace_flags,
         )
         body = draft.body
-        commitment = sha256(salt if body is None else salt + body).digest()
-        digest = sha256(head.digest + top + commitment).digest()
+        digest = sha256(head.digest + top + sha256(salt if body is None else salt + body).digest()).digest()
         ids = self._ids
         rows.append(
             _new_row(

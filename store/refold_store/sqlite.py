@@ -21,11 +21,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
-from refold_store.backend import Backend, Frame, HeadMoved, is_usual
+from refold_store.backend import Backend, Frame, HeadMoved, is_lone, is_write
 from refold_store.errors import ReadOnlyStore, StoreClosed, StoreUnavailable
 from refold_store.events import Row
 from refold_store.migrate import check_sqlite, ensure_sqlite
-from refold_store.sqlite_sql import INSERT_USUAL, SQL
+from refold_store.sqlite_sql import INSERT_TRACED, INSERT_USUAL, SQL
 
 BUSY_S = 30.0
 """Longest wait for another process's write before StoreUnavailable."""
@@ -87,7 +87,7 @@ class SqliteBackend(Backend):
         self._cursor = self._writer.cursor()
 
     def _connect(self) -> sqlite3.Connection:
-        mode = "ro" if self.read_only else "rwc"
+        mode = "rwc" if not self.read_only else "ro&immutable=1" if self._on_read_only_medium() else "ro"
         target = ":memory:" if self._memory else f"file:{quote(self.path)}?mode={mode}"
         try:
             connection = sqlite3.connect(
@@ -103,6 +103,11 @@ class SqliteBackend(Backend):
                 f"cannot open {self.path!r}: {error}; check the folder and its permissions"
             ) from error
         return connection
+
+    def _on_read_only_medium(self) -> bool:
+        """Whether SQLite cannot make the files it shares between readers, and nobody is writing: then it needs none."""
+        folder = os.path.dirname(os.path.abspath(self.path))
+        return not os.path.exists(f"{self.path}-wal") and not os.access(folder, os.W_OK)
 
     # --- reads -------------------------------------------------------------------------------
 
@@ -183,15 +188,20 @@ class SqliteBackend(Backend):
                     self._insert(rows)
 
     def _insert_one(self, row: Row) -> None:
-        if is_usual(row):
+        if not is_write(row):
+            self._cursor.execute(SQL.insert, row)
+        elif is_lone(row):
             usual = (row[0] << 32 | row[1], row[3], row[4], row[7], row[8], row[10], row[14], row[15], row[17])
             self._cursor.execute(INSERT_USUAL, usual)
         else:
-            self._cursor.execute(SQL.insert, row)
+            self._cursor.execute(INSERT_TRACED, _traced(row))
 
     def _insert(self, rows: list[Row]) -> None:
         try:
-            self._cursor.executemany(SQL.insert, rows)
+            if all(map(is_write, rows)):
+                self._cursor.executemany(INSERT_TRACED, map(_traced, rows))
+            else:
+                self._cursor.executemany(SQL.insert, rows)
         except sqlite3.IntegrityError as error:
             raise HeadMoved from error
         except sqlite3.Error as error:
@@ -325,6 +335,12 @@ class SqliteBackend(Backend):
             self._writer = self._connect()
             self._writer.execute("PRAGMA synchronous = FULL")
             self._cursor = self._writer.cursor()
+
+
+def _traced(row: Row) -> tuple[Any, ...]:
+    """The parameters of INSERT_TRACED."""
+    place = row[0] << 32 | row[1]
+    return (place, row[3], row[4], row[7], row[8], row[10], row[14], row[15], row[17], row[5], *row[18:21])
 
 
 def _is_busy(error: sqlite3.Error) -> bool:

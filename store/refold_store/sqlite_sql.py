@@ -17,7 +17,12 @@ INSERT_USUAL = (
     "INSERT INTO events (pos, kind, actor, owner, key, version, recorded_at, salt, body, digest) "
     "VALUES (?, 1, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-"""The lone write of which only the usual columns are set: binding twelve nulls costs as much as the insert's index."""
+"""The lone write of which only the usual columns are set: each null bound to a column costs, and there are twelve."""
+INSERT_TRACED = (
+    "INSERT INTO events (pos, kind, actor, owner, key, version, recorded_at, salt, body, digest, "
+    "txn, trace_id, span_id, trace_flags) VALUES (?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+"""The same inside a transaction, or with a trace."""
 _RUN_HEAD = (
     "(SELECT h.pos & 4294967295 FROM events h WHERE h.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) "
     "ORDER BY h.pos DESC LIMIT 1)"
@@ -65,10 +70,15 @@ SQL = Statements(
     frame="SELECT seq, version, body FROM keyframes WHERE run = ? AND key = ? AND seq <= ? ORDER BY seq DESC LIMIT 1",
     put_frame="INSERT OR IGNORE INTO keyframes (run, key, seq, version, body) VALUES (?, ?, ?, ?, ?)",
     state=(
-        f"SELECT {_FOUND}, {_RUN_HEAD} FROM events k INDEXED BY events_first CROSS JOIN events e ON e.pos = "
+        f"SELECT (e.pos & 4294967295), e.version, e.kind, e.key, e.body, {_RUN_HEAD} "
+        "FROM events k INDEXED BY events_first CROSS JOIN events e ON e.pos = "
         "(SELECT w.pos FROM events w WHERE w.key = k.key AND w.kind <= 2 "
         "AND w.pos BETWEEN (?1 << 32) AND (?1 << 32 | ?2) ORDER BY w.pos DESC LIMIT 1) "
         "WHERE k.version = 1 AND k.kind <= 2 AND k.pos BETWEEN (?1 << 32) AND (?1 << 32 | ?2)"
+    ),
+    fold=(
+        "SELECT key, kind, body, (pos & 4294967295) FROM events "
+        "WHERE pos BETWEEN (?1 << 32) AND (?1 << 32 | ?2) AND kind <= 2 ORDER BY pos"
     ),
     version=(
         f"SELECT {_FOUND} FROM events e WHERE e.key = ?2 AND e.kind <= 2 AND e.version = ?3 "

@@ -158,11 +158,8 @@ def _offset(micros: int) -> Line:
 
 def _clock(store: Store) -> Iterator[Line]:
     """Events from the future: a clock that was wrong keeps recorded times ahead until it is passed."""
-    ahead = [
-        info.name
-        for info in store.runs()
-        if info.last_at.timestamp() * 1e6 > store.run("", "").now_us() + CLOCK_WARN_US
-    ]
+    limit = store.run("").now_us() / 1e6 + CLOCK_WARN_US / 1e6
+    ahead = [info.name for info in store.runs() if info.last_at.timestamp() > limit]
     if ahead:
         some = ", ".join(ahead[:3])
         yield Line(

@@ -9,7 +9,6 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import psycopg
 
 from bench.floors import Floor, PostgresFloor, SqliteFloor

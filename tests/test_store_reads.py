@@ -266,7 +266,7 @@ def test_other_events_are_recorded(run: Run) -> None:
         {"to": "liability_agent"},
     )
     assert run.at("turn:3").seq == event.seq
-    with pytest.raises(Exception, match="state.written"):
+    with pytest.raises(Exception, match=r"state\.written"):
         run.append("state.written", actor="x")
 
 

@@ -95,7 +95,7 @@ def later(store: Store, run: Run, value: object, **options: Any) -> Any:
 
 
 def test_eight_threads_need_few_commits(store: Store, run: Run, appends: Appends) -> None:
-    """While one commit is on its way, the others gather in the next: 8 threads, at most half as many syncs as writes."""
+    """While a commit is on its way, others gather in the next: 8 threads, half as many syncs as writes at most."""
     append = appends._append
 
     def slowly(rows: list[Row], *, durable: bool) -> None:

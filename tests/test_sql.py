@@ -13,8 +13,9 @@ from claims import ClaimState
 from refold import Store
 from refold_store.backend import Statements
 from refold_store.events import Row
-from refold_store.postgres import SQL as POSTGRES
-from refold_store.sqlite import SQL as SQLITE
+from refold_store.postgres_links import Link
+from refold_store.postgres_sql import SQL as POSTGRES
+from refold_store.sqlite_sql import SQL as SQLITE
 from refold_store.tables import metadata
 
 NAMES = [field.name for field in fields(Statements)]
@@ -54,3 +55,16 @@ def test_postgres_seeks(pg_url: str, name: str) -> None:
         plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN EXECUTE hot{arguments}"))
     if name not in WALKS:
         assert "Seq Scan on events" not in plan, plan
+
+
+def test_a_rollback_costs_no_prepared_statement(pg_url: str) -> None:
+    """psycopg deallocates all statements of a session after a rollback; the next lone call prepares its own anew."""
+    link = Link(pg_url)
+    assert link.found(POSTGRES.newest, (1, 1, 5)) is None
+    for _ in range(2):
+        link.rows("SELECT 1", ())
+    link.connection.execute("BEGIN")
+    link.connection.execute("ROLLBACK")
+    link.rows("SELECT 1", ())
+    assert link.found(POSTGRES.newest, (1, 1, 5)) is None
+    link.close()

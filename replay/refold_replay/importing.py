@@ -224,7 +224,8 @@ class _Importer:
         return "failed"
 
     def _note_schema(self, run: Run) -> None:
-        held = run.schema().fingerprint
+        declared = next(run.events(kinds=["schema.declared"], limit=1), None)
+        held = "" if declared is None else str(declared.body.get("fingerprint"))
         if not self.report.inferred and held != self.schema.fingerprint:
             self.report.notes.append(f"run {run.name!r} stays under schema {held[:12]}, under which it was imported")
 

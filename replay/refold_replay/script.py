@@ -157,9 +157,11 @@ class Script:
             raise _Wrong('a write has a "value"')
         based_on = self._pairs(line.get("reads"), "reads")
         versions = self._of(name)
-        previous, version = line.get("prev_version"), line.get("version")
-        self._match("prev_version", previous, len(versions), f"key {name!r} is at version {len(versions)} here")
-        self._match("version", version, len(versions) + 1, f"this write of {name!r} makes version {len(versions) + 1}")
+        previous, version, newest = line.get("prev_version"), line.get("version"), len(versions)
+        if previous is not None and (type(previous) is not int or previous != newest):
+            raise _Wrong(f'"prev_version" is {previous!r}, but key {name!r} is at version {newest} here')
+        if version is not None and (type(version) is not int or version != newest + 1):
+            raise _Wrong(f'"version" is {version!r}, but this write of {name!r} makes version {newest + 1}')
         versions.append(None)
         key = self._key(name, actor)
         self._check_owner(key, name, line["agent"], actor)
@@ -174,10 +176,6 @@ class Script:
         refs = self._refs(line, _WRITE_WORDS, line["agent"] if line["agent"] not in (key.owner, actor) else None)
         op = Op(name, key, actor, prepared, basis, previous, based_on, refs)
         self._place(number, line.get("txn"), op, _turn(line))
-
-    def _match(self, word: str, given: object, expected: int, why: str) -> None:
-        if given is not None and (type(given) is not int or given != expected):
-            raise _Wrong(f'"{word}" is {given!r}, but {why}')
 
     def _key(self, name: str, actor: str | None = None) -> Key:
         key = self.schema.key(name)

@@ -193,7 +193,7 @@ class PostgresBackend(Backend):
         try:
             if len(rows) > 1:
                 link.cursor.execute(INSERT_MANY, _columns(rows), prepare=True)
-            elif is_write(rows[0]) and is_lone(rows[0]):
+            elif is_write(rows[0]) and is_lone(rows[0]) and not self._open_exclusive:
                 link.insert_lone(rows[0])
             else:
                 link.cursor.execute(SQL.insert, rows[0], prepare=True)

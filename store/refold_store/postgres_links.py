@@ -51,6 +51,7 @@ _LONE = "INSERT INTO events (kind, {}) VALUES (1, {})".format(
     ", ".join(name for name, _ in _LONE_COLUMNS), ", ".join(f"${n}" for n in range(1, len(_LONE_COLUMNS) + 1))
 )
 _LONE_TYPES = [oid for _, oid in _LONE_COLUMNS]
+_NOT_PREPARED = b"26000"
 _BINARY = {n: [1] * n for n in (2, 3, len(_LONE_COLUMNS))}
 
 
@@ -80,7 +81,7 @@ class Link:
         return self.cursor.execute(sql, args, prepare=True).fetchall()
 
     def insert_lone(self, row: Row) -> None:
-        """Insert a write of which only the usual columns are set."""
+        """Insert a write of which only the usual columns are set. Not inside a transaction: it may have to try twice."""
         values = [
             _pack4(row[0]),
             _pack8(row[1]),
@@ -121,20 +122,22 @@ class Link:
 
     def _run(self, sql: str, types: list[int], values: list[Any]) -> Any:
         pgconn = self.connection.pgconn
+        result = self._execute(pgconn, sql, types, values)
+        if result.error_field(pq.DiagnosticField.SQLSTATE) == _NOT_PREPARED:
+            # psycopg deallocates every statement of the session after a ROLLBACK.
+            self._prepared.clear()
+            result = self._execute(pgconn, sql, types, values)
+        if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+            _check(result, pgconn)
+        return result
+
+    def _execute(self, pgconn: Any, sql: str, types: list[int], values: list[Any]) -> Any:
         name = self._prepared.get(sql)
         if name is None:
             name = f"refold_{len(self._prepared)}".encode()
             _check(pgconn.prepare(name, sql.encode(), types), pgconn)
             self._prepared[sql] = name
-        result = pgconn.exec_prepared(name, values, _BINARY[len(values)], 1)
-        if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
-            _check(result, pgconn)
-        return result
-
-    def roll_back(self) -> None:
-        """End a transaction. By libpq: psycopg drops every prepared statement after a rollback, ours included."""
-        with suppress(psycopg.Error):
-            self.connection.pgconn.exec_(b"ROLLBACK")
+        return pgconn.exec_prepared(name, values, _BINARY[len(values)], 1)
 
     def close(self) -> None:
         """Say goodbye, if the server still listens."""

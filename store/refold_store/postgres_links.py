@@ -81,7 +81,7 @@ class Link:
         return self.cursor.execute(sql, args, prepare=True).fetchall()
 
     def insert_lone(self, row: Row) -> None:
-        """Insert a write of which only the usual columns are set. Not inside a transaction: it may have to try twice."""
+        """Insert a write of which only the usual columns are set; outside a transaction, for it may have to try twice."""
         values = [
             _pack4(row[0]),
             _pack8(row[1]),
@@ -138,6 +138,12 @@ class Link:
             _check(pgconn.prepare(name, sql.encode(), types), pgconn)
             self._prepared[sql] = name
         return pgconn.exec_prepared(name, values, _BINARY[len(values)], 1)
+
+    def roll_back(self) -> None:
+        """Leave a transaction, if the server still listens; psycopg then deallocates the statements of the session."""
+        with suppress(psycopg.Error):
+            self.connection.execute("ROLLBACK")
+        self._prepared.clear()
 
     def close(self) -> None:
         """Say goodbye, if the server still listens."""

@@ -154,7 +154,7 @@ def _check_versions(run: RunName, events: list[Raw]) -> None:
         if event.kind != "state.read" or '"scope"' in (event.refs or ""):
             continue
         seen = event.seen_seq or 0
-        assert 0 < seen < event.seq, f"{run} seq {event.seq}: a read saw its own future"
+        assert 0 <= seen < event.seq, f"{run} seq {event.seq}: a read saw its own future"
         pairs = json.loads(event.refs)["keys"] if event.key is None else [(event.key, event.version)]  # type: ignore[arg-type]
         for key, version in pairs:
             existed = sum(seq <= seen for seq in made[key])

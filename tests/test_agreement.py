@@ -191,6 +191,7 @@ class Agreement(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         """The two that have a disk start anew: nothing remembered."""
+        self.flush()  # closing does, and the third must have done the same
         for number, url in enumerate(self.urls):
             self.stores[number].close()
             self.stores[number] = self._open(url)

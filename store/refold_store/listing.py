@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from refold_store.run import Run
     from refold_store.store import Store
 
+NO_ID = -1
+"""Stands for a key whose name is not interned: a read of many keys may list it all the same."""
 NEAR_MAX = 500
 """Run names compared for "did you mean"."""
 SCOPE_NAMES = ("run", "tenant", "global")
@@ -39,8 +41,10 @@ def follow(run: Run, after: int, poll_s: float) -> Iterator[Event]:
 def readers_of(run: Run, key: str, version: int | None) -> list[ReadRecord]:
     """Who read a key (or one version of it), in the order of the log."""
     run_id, number = run._run_id(), run._backend.id_of(key)
-    if run_id is None or number is None:
+    if run_id is None:
         return []
+    if number is None:
+        number = NO_ID
     sql = run._backend.sql
     found = []
     rows = run._backend.query(sql.reads_of_key, (run_id, number))

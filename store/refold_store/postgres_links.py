@@ -58,7 +58,7 @@ _BINARY = {n: [1] * n for n in (2, 3, len(_LONE_COLUMNS))}
 class Link:
     """One connection in autocommit, with a cursor that is reused."""
 
-    __slots__ = ("_prepared", "connection", "cursor")
+    __slots__ = ("_named", "_prepared", "connection", "cursor")
 
     def __init__(self, url: str, *, durable: bool = True) -> None:
         self.connection: Connection = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor)
@@ -70,6 +70,7 @@ class Link:
             self.connection.execute("SET synchronous_commit = off")
         self.cursor = self.connection.cursor(binary=True)
         self._prepared: dict[str, bytes] = {}
+        self._named = 0
 
     @property
     def lost(self) -> bool:
@@ -81,7 +82,7 @@ class Link:
         return self.cursor.execute(sql, args, prepare=True).fetchall()
 
     def insert_lone(self, row: Row) -> None:
-        """Insert a write of which only the usual columns are set; outside a transaction, for it may have to try twice."""
+        """Insert a write of which only the usual columns are set; outside a transaction: it may have to try twice."""
         values = [
             _pack4(row[0]),
             _pack8(row[1]),
@@ -134,7 +135,8 @@ class Link:
     def _execute(self, pgconn: Any, sql: str, types: list[int], values: list[Any]) -> Any:
         name = self._prepared.get(sql)
         if name is None:
-            name = f"refold_{len(self._prepared)}".encode()
+            self._named += 1
+            name = f"refold_{self._named}".encode()
             _check(pgconn.prepare(name, sql.encode(), types), pgconn)
             self._prepared[sql] = name
         return pgconn.exec_prepared(name, values, _BINARY[len(values)], 1)
@@ -143,7 +145,6 @@ class Link:
         """Leave a transaction, if the server still listens; psycopg then deallocates the statements of the session."""
         with suppress(psycopg.Error):
             self.connection.execute("ROLLBACK")
-        self._prepared.clear()
 
     def close(self) -> None:
         """Say goodbye, if the server still listens."""

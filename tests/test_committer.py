@@ -257,6 +257,32 @@ def test_close_stores_what_waits(slow_flush: None, store_url: str) -> None:
     assert found.count("state.written") == 21
 
 
+def test_close_stores_reads_of_runs_that_nobody_writes(slow_flush: None, store_url: str) -> None:
+    """Reads that no write takes along are appended when the store closes."""
+    with open_store(store_url, SCHEMA) as store:
+        run = store.run("shared")
+        run.write_state("a", 0, writer="w0")
+        run.read_state("a", reader="r")
+    assert check_log(store_url)["default", 0, "shared"][-1].kind == "state.read"
+
+
+def test_a_conflict_is_checked_on_the_newest_version(open_new: Open) -> None:
+    """Before a write is refused for its expected version, the run's newest end is read again."""
+    one, other = (open_new(SCHEMA).run("shared") for _store in range(2))
+    one.write_state("a", 1, writer="w0")
+    other.write_state("a", 2, writer="w1")
+    assert one.write_state("a", 3, writer="w0", expected_version=2).version == 3
+    with pytest.raises(Conflict) as caught:
+        other.write_state("a", 4, writer="w1", expected_version=2)
+    assert (caught.value.actual, caught.value.actual_writer) == (3, "w0")
+
+
+def test_who_read_a_key_that_was_never_written(run: Run) -> None:
+    """A read of several keys is a read of each, also of one whose name the store has never met."""
+    run.read_many(["a", "b"], reader="r")
+    assert [(record.reader, record.version) for record in run.readers("b")] == [("r", 0)]
+
+
 def test_no_conflict_is_made_up(open_new: Open, store_url: str) -> None:
     """A reader of another process's version may write on it: what this process knew before is no reason to refuse."""
     one, other = (open_new(SCHEMA).run("shared") for _store in range(2))

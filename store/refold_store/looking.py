@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from refold_store import jsontext
-from refold_store.backend import Found
+from refold_store.backend import MAX_SEQ, Found
 from refold_store.errors import ConfigError, InvalidValue, UnknownKey
 from refold_store.events import WRITTEN
 from refold_store.fold import ABSENT, WHOLE, fold_updates, value_text
@@ -29,8 +29,8 @@ FOLD_BATCH = 5_000
 def look(run: Run, key: str) -> tuple[Found | None, int]:
     """(newest state event of a key, head) of one snapshot. Head 0: the run is not open."""
     backend = run._backend
-    run_id = run._head.id
-    if run_id is None and (run_id := run._run_id()) is None:
+    run_id = run._id or run._run_id()
+    if run_id is None:
         return None, 0
     number = backend._ids.get(key)
     if number is None:
@@ -47,16 +47,16 @@ def look(run: Run, key: str) -> tuple[Found | None, int]:
             return None, rows[0][0] or 0
 
 
-def look_unseen(run: Run, key: str) -> Found | None:
-    """The newest state event of a key, without the run's head: the cheapest look."""
+def look_unseen(run: Run, key: str, upto: int = MAX_SEQ) -> Found | None:
+    """The newest state event of a key at or before a seq, without the run's head: the cheapest look."""
     backend = run._backend
-    run_id = run._head.id
-    if run_id is None and (run_id := run._run_id()) is None:
+    run_id = run._id or run._run_id()
+    if run_id is None:
         return None
     number = backend._ids.get(key)
     if number is None and (number := backend.id_of(key)) is None:
         return None
-    return backend.newest(run_id, number)
+    return backend.newest(run_id, number, upto)
 
 
 def look_many(run: Run, keys: Sequence[str]) -> tuple[dict[str, Found], int]:
@@ -135,8 +135,9 @@ def _folding_key(run: Run, run_id: int, key: str, declared: Key, seq: int) -> Ke
 
 def key_for_reading(run: Run, key: str) -> Key:
     """The declaration of a key, by the schema in force or else by an older one of this run."""
+    fixed = run._fixed
     try:
-        return run.schema().key(key)
+        return (fixed if fixed is not None else run.schema()).key(key)
     except UnknownKey:
         run_id = run._run_id()
         for _seq, fingerprint in reversed(declared_schemas(run._backend, run_id) if run_id else []):

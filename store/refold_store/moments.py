@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from refold_store.backend import MAX_SEQ
 from refold_store.errors import NoSuchMoment, NoSuchVersion
 from refold_store.events import READ, Draft
-from refold_store.looking import key_for_reading, look_state
+from refold_store.looking import key_for_reading, look_state, look_unseen
 from refold_store.reads import Read, State
 
 if TYPE_CHECKING:
@@ -159,8 +159,7 @@ class Moment:
                 f"key {key!r} has scope {declared.scope!r}: its past lies in another run; history() shows it",
                 moment=self.seq,
             )
-        run_id, number = run._run_id(), run._backend.id_of(key)
-        found = None if run_id is None or number is None else run._backend.newest(run_id, number, self.seq)
+        found = look_unseen(run, key, self.seq)
         recorded = reader is not None and run.store._records
         read = Read(run, key, declared, found, self.seq, recorded)
         if reader is not None:

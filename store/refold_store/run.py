@@ -55,6 +55,7 @@ class Run:
         self._committer = store._committer
         self._head = store._heads.get(tenant, scope, name)
         self._fixed = store.schema
+        self._id: int | None = None
         self._seen = 0
         """A seq that the run is known to have reached."""
 
@@ -372,9 +373,10 @@ class Run:
         return text_of_value(self, key, declared, found)
 
     def _run_id(self) -> int | None:
-        if self._head.id is not None:
-            return self._head.id
-        return self._backend.find_run(self.tenant, self.scope, self.name)
+        found = self._id
+        if found is None:
+            found = self._id = self._head.id or self._backend.find_run(self.tenant, self.scope, self.name)
+        return found
 
     def _flush(self) -> None:
         if self.store._records:

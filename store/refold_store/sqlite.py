@@ -35,6 +35,8 @@ PAUSE_MIN_S = 0.0002
 PAUSE_MAX_S = 0.005
 """Bounds of the random pause between two tries on a locked file: short, so that no writer starves."""
 STATEMENT_CACHE = 128
+READER_CACHE_KB = 32_768
+"""Most a reader keeps of the file in memory: the upper levels of a long run's tree."""
 
 
 class _Reader:
@@ -117,6 +119,7 @@ class SqliteBackend(Backend):
             with self._lock:
                 connection = self._connect()
                 connection.execute("PRAGMA busy_timeout = 5000")
+                connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KB}")
                 found = self._local.reader = _Reader(connection)
                 self._readers.add(found)
         return found

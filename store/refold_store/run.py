@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from refold_store import jsontext
 from refold_store.backend import MAX_SEQ, Found
 from refold_store.errors import ConfigError, TransactionInvalid
-from refold_store.events import KIND_ID, READ, Draft, Event, Row
+from refold_store.events import KIND_ID, READ, Draft, Event, Row, new_row
 from refold_store.keys import Key
-from refold_store.listing import event_of, follow, readers_of, run_info
+from refold_store.listing import follow, readers_of, run_info
 from refold_store.looking import (
     fold_state,
     key_for_reading,
@@ -278,13 +278,14 @@ class Run:
         if run_id is None:
             return
         left = MAX_SEQ if limit is None else limit
+        name = self._backend.text_of
         for raw in self._backend.stream(self._backend.sql.events, (run_id, after, until), 500):
-            row = Row(*raw)
+            row = new_row(Row, raw)
             if wanted is None or row.kind in wanted:
                 if left <= 0:
                     return
                 left -= 1
-                yield event_of(self, row)
+                yield Event(self.tenant, self.name, row, name)
 
     def follow(self, *, after: int | None = None, poll_s: float = 0.25) -> Iterator[Event]:
         """The log as it grows, from `after` (default: from now on). It polls by seq, so it cannot skip an event."""

@@ -7,16 +7,13 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from refold_store.backend import Backend
-from refold_store.events import SEEN_NOW, Draft, Row, header
+from refold_store.events import SEEN_NOW, Draft, Row, header, new_row
 from refold_store.heads import RunHead
 
 SALT_POOL = 256
 """Salts drawn from the random port at once."""
 CLOCK_EVERY_S = 60.0
 """How often the database server's clock is compared."""
-
-_new_row = tuple.__new__
-"""A Row without the cost of its constructor's twenty-one arguments."""
 
 
 class Sealer:
@@ -67,7 +64,7 @@ class Sealer:
         digest = sha256(head.digest + top + sha256(salt if body is None else salt + body).digest()).digest()
         ids = self._ids
         rows.append(
-            _new_row(
+            new_row(
                 Row,
                 (
                     head.id,

@@ -37,7 +37,7 @@ demo: $(READY)
 	$(BIN)/python tools/demo_postgres.py
 else
 demo: $(READY)
-	$(BIN)/refold demo
+	env -u REFOLD_STORE $(BIN)/refold demo
 endif
 
 # One PostgreSQL server a worker; more than four workers gain nothing.

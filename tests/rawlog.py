@@ -14,6 +14,7 @@ import os
 import sqlite3
 import struct
 import tempfile
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -79,13 +80,15 @@ def rows_of(url: str, sql: str) -> list[tuple[Any, ...]]:
         return plain.execute(sql).fetchall()
 
 
-def read_log(url: str) -> dict[RunName, list[Raw]]:
-    """Every run's events in seq order. Runs without events are listed, too."""
+def read_log(url: str, name: str | None = None) -> dict[RunName, list[Raw]]:
+    """The events, in seq order, of every run or of those of one name. Runs without events are listed, too."""
     runs = {row[0]: (row[1], row[2], row[3]) for row in rows_of(url, "SELECT id, tenant, scope, name FROM runs")}
+    runs = {number: run for number, run in runs.items() if name in (None, run[2])}
+    wanted = ", ".join(str(number) for number in runs) or "0"
     names: dict[Any, Any] = dict(rows_of(url, "SELECT id, name FROM names"))
     names[None] = None
     log: dict[RunName, list[Raw]] = {run: [] for run in runs.values()}
-    for row in rows_of(url, f"SELECT {', '.join(COLUMNS)} FROM events ORDER BY run, seq"):
+    for row in rows_of(url, f"SELECT {', '.join(COLUMNS)} FROM events WHERE run IN ({wanted}) ORDER BY run, seq"):
         cell = dict(zip(COLUMNS, row, strict=True))
         run = runs[cell.pop("run")]
         assert cell.pop("commitment") is None, "nothing here erases"
@@ -97,9 +100,9 @@ def read_log(url: str) -> dict[RunName, list[Raw]]:
     return log
 
 
-def check_log(url: str) -> dict[RunName, list[Raw]]:
-    """Read the log and demand of each run what must always hold."""
-    log = read_log(url)
+def check_log(url: str, name: str | None = None) -> dict[RunName, list[Raw]]:
+    """Read the log and demand of each run, or of those of one name, what must always hold."""
+    log = read_log(url, name)
     declared = {row[0] for row in rows_of(url, "SELECT fingerprint FROM schemas")}
     for run, events in log.items():
         check_run(run, events)
@@ -157,7 +160,7 @@ def _check_versions(run: RunName, events: list[Raw]) -> None:
         assert 0 <= seen < event.seq, f"{run} seq {event.seq}: a read saw its own future"
         pairs = json.loads(event.refs)["keys"] if event.key is None else [(event.key, event.version)]  # type: ignore[arg-type]
         for key, version in pairs:
-            existed = sum(seq <= seen for seq in made[key])
+            existed = bisect_right(made[key], seen)
             assert (version or 0) <= existed, f"{run} seq {event.seq}: it read version {version} of {existed}"
 
 

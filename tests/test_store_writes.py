@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Annotated
 
 import pytest
 from claims import ONTARIO, QUEBEC, ClaimState, Routing, Ruleset
@@ -19,15 +20,18 @@ from refold import (
     NoSuchMoment,
     NotExact,
     NotOwner,
+    Owner,
     ReducerError,
     RequestReused,
     Run,
     SchemaChanged,
+    StateSchema,
     Store,
     TooLarge,
     TransactionInvalid,
     UnknownKey,
     compile_schema,
+    open_store,
 )
 
 Open = Callable[..., Store]
@@ -444,3 +448,80 @@ def test_scoped_keys_live_in_runs_of_their_own(open_new: Open) -> None:
     assert [v.value for v in two.history("house_rule")] == ["h"]
     with pytest.raises(NoSuchMoment, match="scope"):
         one.at("end").read_state("house_rule")
+
+
+def test_invariants_compare_decimals_and_times_as_what_they_are(open_new: Open) -> None:
+    """A limit of 50.00 stops 100 and lets 8 pass, with Python types and with the log's declaration alone."""
+
+    class Shop(StateSchema):
+        limit: Annotated[Decimal, Owner("billing")]
+        charged: Annotated[Decimal, Owner("billing")]
+        opens: Annotated[datetime, Owner("desk")]
+        closes: Annotated[datetime, Owner("desk")]
+        invariants = {"credit": "charged <= limit", "hours": "opens <= closes"}  # noqa: RUF012
+
+    run = open_new(Shop).run("r")
+    run.write_state("limit", Decimal("50.00"), writer="billing")
+    with pytest.raises(InvariantBroken, match="credit"):
+        run.write_state("charged", Decimal("100"), writer="billing")
+    run.write_state("charged", Decimal("8"), writer="billing")
+    run.write_state("opens", datetime.fromisoformat("2026-01-01T12:00:00+00:00"), writer="desk")
+    run.write_state("closes", datetime.fromisoformat("2026-01-01T11:30:00-02:00"), writer="desk")
+    plain = open_new().run("r")
+    with pytest.raises(InvariantBroken, match="credit"):
+        plain.write_state("charged", "1E+2", writer="billing")
+    plain.write_state("charged", "9.5", writer="billing")
+    with pytest.raises(InvalidValue):
+        plain.write_state("limit", "abc", writer="billing")
+    assert run.peek("charged").value == Decimal("9.5")
+
+
+def test_an_invariant_that_cannot_be_judged_refuses(open_new: Open) -> None:
+    """A comparison without a meaning is a recorded refusal, not an accepted write."""
+    schema = {
+        "keys": {"a": {"owner": "x", "type": {}}, "b": {"owner": "x", "type": {}}},
+        "invariants": {"order": "a <= b"},
+    }
+    run = open_new(schema).run("r")
+    run.write_state("a", 1, writer="x")
+    with pytest.raises(InvariantBroken, match="cannot be judged"):
+        run.write_state("b", "text", writer="x")
+    assert refusals(run) == [("x", "b", "invariant")]
+
+
+def test_grounds_must_exist(run: Run) -> None:
+    """A write cannot rest on a version that was never made; one of its own transaction and an absence are fine."""
+    run.write_state("routing", QUEBEC, writer="triage_agent")
+    with pytest.raises(InvalidValue, match="routing@9"):
+        run.write_state("status", "open", writer="triage_agent", based_on="routing@9")
+    run.write_state("status", "open", writer="triage_agent", based_on=["routing@1", ("note", 0)])
+    with run.transaction() as tx:
+        tx.write_state("order/1", {}, writer="sales_agent")
+        tx.write_state("spent", 1, writer="billing", based_on=[("order/1", 1)])
+    assert run.history("spent")[0].based_on == [("order/1", 1)]
+    with pytest.raises(ConfigError, match="KEY@N"):
+        run.write_state("status", "open", writer="triage_agent", based_on=["routing"])
+
+
+def test_another_programs_schema_cannot_take_a_run(run: Run, open_new: Open) -> None:
+    """A schema that does not know the run's keys is refused, so that a mistyped run name locks nobody out."""
+    run.write_state("routing", QUEBEC, writer="triage_agent")
+    stranger = open_new({"keys": {"log": {"owner": "x", "type": "string"}}}).run("clm-77401", tenant="acme")
+    with pytest.raises(SchemaChanged, match="routing"):
+        stranger.write_state("log", "hello", writer="x")
+    assert run.write_state("routing", ONTARIO, writer="triage_agent").version == 2
+
+
+def test_a_familys_name_is_no_key(run: Run) -> None:
+    """Braces that were forgotten to be filled in are a typed error, and a missing member names its family."""
+    with pytest.raises(UnknownKey, match="braces"):
+        run.write_state("order/{order_id}", {}, writer="sales_agent")
+    with pytest.raises(UnknownKey, match=r"order/\{order_id\}"):
+        run.write_state("order", {}, writer="sales_agent")
+
+
+@pytest.mark.parametrize("url", ["", "  ", "sqlite:///"])
+def test_an_empty_url_is_no_store(url: str) -> None:
+    """An unset variable is a clear error, not a store that forgets."""
+    with pytest.raises(ConfigError, match="empty"):
+        open_store(url)

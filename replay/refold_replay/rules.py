@@ -29,7 +29,7 @@ from refold_replay.scanning import (
     TXN,
     VERSION,
 )
-from refold_store.errors import InvalidValue, Refused, UnknownKey
+from refold_store.errors import ConditionFailed, InvalidValue, Refused, UnknownKey
 from refold_store.events import DELETED, READ, RUN_IMPORTED, RUN_OPENED, SCHEMA_DECLARED, WRITTEN
 from refold_store.fold import WHOLE
 from refold_store.jsontext import decode, encode
@@ -223,8 +223,11 @@ class Rules:
         assert self._schema is not None
         for invariant in self._schema.invariants_for(self._unit):
             values = {name: found[0] for name in invariant.keys if (found := self._value(name)) is not None}
-            if invariant.check(values) is False:
-                self._findings.add(seq, "invariant", f"{invariant.name!r} does not hold: {invariant.expression}")
+            try:
+                if invariant.check(values) is False:
+                    self._findings.add(seq, "invariant", f"{invariant.name!r} does not hold: {invariant.expression}")
+            except ConditionFailed as error:
+                self._findings.add(seq, "invariant", f"{invariant.name!r} cannot be judged: {error}")
         self._unit.clear()
 
     # --- reads and the rest ------------------------------------------------------------------

@@ -65,6 +65,7 @@ class Appender:
             or op.writer not in ids
             or op.key.owner not in ids
             or (op.expected is not None and op.expected != at.version)
+            or op.based_on is not None
             or prepared is None
         ):
             return None
@@ -299,6 +300,16 @@ class Appender:
             assert head.fingerprint is not None
             raise SchemaChanged(
                 run=head.name, held=fingerprint, in_force=head.fingerprint, key=op.name, writer=op.writer
+            )
+        dropped = [name for name in self.heads.written(head) if name not in request.schema]
+        if dropped:
+            raise SchemaChanged(
+                run=head.name,
+                held=fingerprint,
+                in_force=head.fingerprint or "",
+                dropped=dropped,
+                key=op.name,
+                writer=op.writer,
             )
         self._declare(request, op.writer, now, rows)
 

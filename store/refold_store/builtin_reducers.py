@@ -128,9 +128,18 @@ def _as_addend(update: Any) -> Any:
     return update
 
 
+def _text_in(*values: Any) -> bool:
+    return any(isinstance(value, str) for value in values)
+
+
 def _add(previous: Any, update: Any) -> Any:
     if not _addable(update) or not (previous is None or _addable(previous)):
-        refuse(f"add needs two numbers, not {kind_of(previous)} and {kind_of(update)}")
+        hint = (
+            "; a decimal or a duration is added by the program that declares the key"
+            if _text_in(previous, update)
+            else ""
+        )
+        refuse(f"add needs two numbers, not {kind_of(previous)} and {kind_of(update)}{hint}")
     if previous is None:
         return update
     try:

@@ -83,9 +83,11 @@ class NotOwner(Refused):
     def __init__(self, *, key: str, writer: str, owner: str, members: Sequence[str] = ()) -> None:
         self.owner = owner
         group = f" (a group of {', '.join(map(repr, members))})" if members else ""
+        way = "let the owner write it, or change the owner in the schema"
+        if members:
+            way = "let one of its members write it, or add the writer to the group"
         super().__init__(
-            f"{writer!r} may not write {key!r}: its owner is {owner!r}{group}; "
-            "let the owner write it, or change the owner in the schema",
+            f"{writer!r} may not write {key!r}: its owner is {owner!r}{group}; {way}",
             key=key,
             writer=writer,
         )
@@ -99,9 +101,12 @@ class UnknownKey(Refused):
 
     code = "unknown_key"
 
-    def __init__(self, *, key: str, near: Sequence[str] = (), writer: str | None = None) -> None:
+    def __init__(
+        self, *, key: str, near: Sequence[str] = (), hint: str | None = None, writer: str | None = None
+    ) -> None:
         self.near = tuple(near)
-        hint = f"did you mean {', '.join(map(repr, near))}?" if near else "declare it in the state schema"
+        if hint is None:
+            hint = f"did you mean {', '.join(map(repr, near))}?" if near else "declare it in the state schema"
         super().__init__(f"unknown key {key!r}: {hint}", key=key, writer=writer)
 
     def __str__(self) -> str:
@@ -166,18 +171,28 @@ class BasisRequired(Refused):
 
 
 class InvariantBroken(Refused):
-    """A rule across keys would no longer hold after this write or transaction."""
+    """A rule across keys would no longer hold after this write, or cannot be judged (`problem`)."""
 
     code = "invariant"
 
     def __init__(
-        self, *, invariant: str, expression: str, values: str, key: str | None = None, writer: str | None = None
+        self,
+        *,
+        invariant: str,
+        expression: str,
+        values: str,
+        problem: str | None = None,
+        key: str | None = None,
+        writer: str | None = None,
     ) -> None:
         self.invariant = invariant
         self.expression = expression
+        self.problem = problem
         super().__init__(
             f"invariant {invariant!r} would be broken: {expression} is false for {values}; "
-            "write the keys concerned together in one transaction",
+            "write the keys concerned together in one transaction"
+            if problem is None
+            else f"invariant {invariant!r} cannot be judged for {values}: {problem}; mend the invariant in the schema",
             key=key,
             writer=writer,
         )
@@ -216,22 +231,35 @@ class RequestReused(Refused):
 
 
 class SchemaChanged(Refused):
-    """The run has moved to another state schema; the one this process holds is no longer in force."""
+    """The run is under another schema: it left the one this process holds, or has keys that this one `dropped`."""
 
     code = "schema_changed"
 
     def __init__(
-        self, *, run: str, held: str, in_force: str, key: str | None = None, writer: str | None = None
+        self,
+        *,
+        run: str,
+        held: str,
+        in_force: str,
+        dropped: Sequence[str] = (),
+        key: str | None = None,
+        writer: str | None = None,
     ) -> None:
         self.run = run
         self.held = held
         self.in_force = in_force
-        super().__init__(
-            f"run {run!r} has left schema {held[:12]} and is now under {in_force[:12]}; "
-            "open the store with the newer schema",
-            key=key,
-            writer=writer,
-        )
+        self.dropped = tuple(dropped)
+        if dropped:
+            message = (
+                f"run {run!r} holds keys that schema {held[:12]} does not declare: "
+                f"{', '.join(map(repr, dropped[:5]))}; is it the right run? A newer schema goes on declaring them"
+            )
+        else:
+            message = (
+                f"run {run!r} has left schema {held[:12]} and is now under {in_force[:12]}; "
+                "open the store with the newer schema"
+            )
+        super().__init__(message, key=key, writer=writer)
 
 
 class ConfigError(RefoldError):

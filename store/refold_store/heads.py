@@ -150,6 +150,12 @@ class Heads:
         head.keys[name] = found
         return found
 
+    def written(self, head: RunHead) -> list[str]:
+        """The names of all keys ever written in a run."""
+        if head.id is None:
+            return []
+        return [row[0] for row in self.backend.writer_query(self.backend.sql.keys, (head.id,))]
+
     def text(self, head: RunHead, name: str, key: Key) -> bytes | None:
         """The value text of a key at the run's head, or None if it is absent."""
         at = self.key(head, name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refold_store import jsontext
-from refold_store.errors import Conflict, InvariantBroken, Refused, TooLarge
+from refold_store.errors import ConditionFailed, Conflict, InvalidValue, InvariantBroken, Refused, TooLarge
 from refold_store.events import DELETED, REFUSED, WRITTEN, Draft
 from refold_store.fold import body_text
 from refold_store.heads import Heads, KeyHead, RunHead
@@ -52,6 +52,8 @@ def _plan_op(heads: Heads, head: RunHead, unit: Unit, op: Op) -> Change:
     if op.expected is not None and op.expected != at.version:
         raise Conflict(key=op.name, writer=op.writer, expected=op.expected, actual=at.version, actual_writer=at.writer)
     try:
+        if op.based_on is not None:
+            _check_based_on(heads, head, unit, op)
         kind, body, text, size = _outcome(heads, head, op, at)
     except Refused as error:
         error.key, error.writer = op.name, op.writer
@@ -71,6 +73,18 @@ def _plan_op(heads: Heads, head: RunHead, unit: Unit, op: Op) -> Change:
         unit.trace,
     )
     return Change(draft, at, op, text, size)
+
+
+def _check_based_on(heads: Heads, head: RunHead, unit: Unit, op: Op) -> None:
+    """What a write rests on must exist in this run, or be made by its own transaction. 0: that the key was absent."""
+    assert op.based_on is not None
+    made = {one.name for one in unit.ops}
+    for key, version in op.based_on:
+        if key in op.elsewhere:
+            continue
+        newest = heads.key(head, key).version + (key in made and key != op.name)
+        if not 0 <= version <= newest:
+            raise InvalidValue(f"{key}@{version} does not exist; the newest version is {newest}", path="based_on")
 
 
 def _outcome(heads: Heads, head: RunHead, op: Op, at: KeyHead) -> tuple[int, bytes | None, bytes | None, int]:
@@ -136,18 +150,24 @@ def _check_invariants(heads: Heads, head: RunHead, schema: Schema, changes: list
             text = _text_after(heads, head, schema, name, changed.get(name))
             if text is not None:
                 values[name] = jsontext.decode(text)
-        if invariant.check(values) is False:
-            shown = ", ".join(
-                f"{name}={'***' if schema.key(name).sensitive else _short(value)}" for name, value in values.items()
-            )
-            blamed = next(change for name, change in changed.items() if name in invariant.keys)
-            raise InvariantBroken(
-                invariant=invariant.name,
-                expression=invariant.expression,
-                values=shown,
-                key=blamed.op.name,
-                writer=blamed.op.writer,
-            )
+        problem = None
+        try:
+            if invariant.check(values) is not False:
+                continue
+        except ConditionFailed as error:
+            problem = str(error)
+        shown = ", ".join(
+            f"{name}={'***' if schema.key(name).sensitive else _short(value)}" for name, value in values.items()
+        )
+        blamed = next(change for name, change in changed.items() if name in invariant.keys)
+        raise InvariantBroken(
+            invariant=invariant.name,
+            expression=invariant.expression,
+            values=shown,
+            problem=problem,
+            key=blamed.op.name,
+            writer=blamed.op.writer,
+        )
 
 
 def _text_after(heads: Heads, head: RunHead, schema: Schema, name: str, change: Change | None) -> bytes | None:

@@ -31,6 +31,8 @@ class Op:
     expected: int | None = None
     based_on: tuple[tuple[str, int], ...] | None = None
     refs: dict[str, Any] | None = None
+    elsewhere: frozenset[str] = frozenset()
+    """Keys named in `based_on` that live in the run of a scope."""
     guess: tuple[int, bytes | None] | None = None
     """(version the caller saw, value text it reduced to): valid if the key is still at that version."""
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from refold_store.codecs import JsonCodec
+from refold_store.comparable import Convert, converter
 from refold_store.conditions import Condition, compile_condition
 from refold_store.errors import ConditionError, ConfigError, UnknownKey
 from refold_store.jsontext import encode
@@ -34,17 +35,27 @@ _REMEMBERED = 65_536
 class Invariant:
     """A rule across keys, as a condition over their values."""
 
-    __slots__ = ("_condition", "expression", "keys", "name")
+    __slots__ = ("_condition", "_convert", "expression", "keys", "name")
 
-    def __init__(self, name: str, condition: Condition) -> None:
+    def __init__(self, name: str, condition: Condition, converters: Mapping[str, Convert | None]) -> None:
         self.name = name
+        self._convert = {key: convert for key, convert in converters.items() if convert is not None}
         self.expression = condition.expression
         self.keys = condition.names
         self._condition = condition
 
     def check(self, values: Mapping[str, object]) -> bool | None:
-        """Whether the rule holds for these values; None if one it needs is missing."""
-        return self._condition(values)
+        """Whether the rule holds for these stored documents; None if one it needs is missing.
+
+        Dates, times, durations and decimals are compared as what they are. Raises ConditionFailed where a comparison
+        has no meaning.
+        """
+        if not self._convert:
+            return self._condition(values)
+        convert = self._convert
+        return self._condition(
+            {name: convert[name](value) if name in convert else value for name, value in values.items()}
+        )
 
     def __repr__(self) -> str:
         return f"Invariant({self.name!r}, {self.expression!r})"
@@ -80,6 +91,8 @@ class Schema:
         return found if found is not None else self._find(name)
 
     def _find(self, name: str) -> Key:
+        if "{" in name and any(family.template == name for family, _key in self._families):
+            raise UnknownKey(key=name, hint="this is the name of a family; fill in what stands in braces")
         for family, key in self._families:
             if family.match(name) is not None:
                 if len(self._found) >= _REMEMBERED:
@@ -87,6 +100,9 @@ class Schema:
                 self._found[name] = key
                 return key
         near = difflib.get_close_matches(name[:200], [key.name for key in self.keys], n=3, cutoff=0.6)
+        near += [
+            f.template for f, _key in self._families if f.template.startswith(f"{name}/") and f.template not in near
+        ]
         raise UnknownKey(key=name, near=near)
 
     def __contains__(self, name: object) -> bool:
@@ -120,7 +136,7 @@ class Schema:
                 f"{expression!r} speaks of keys in the scopes {', '.join(sorted(scopes))}: an invariant lies in one",
                 where=where,
             )
-        return Invariant(name, condition)
+        return Invariant(name, condition, {key: converter(self.key(key).schema) for key in condition.names})
 
     def declaration(self) -> dict[str, Any]:
         """The schema as plain JSON, as stored in the log."""

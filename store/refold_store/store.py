@@ -54,6 +54,10 @@ def open_store(
     Raises StoreUnavailable, StoreOlder or StoreNewer (with the command that mends it), ConfigError.
     """
     text = os.fspath(url)
+    if not text.strip() or text == "sqlite:///":
+        raise ConfigError(
+            "no store given: the URL is empty; write sqlite:///FILE, postgresql://... or sqlite:// (memory)"
+        )
     compiled = None if schema is None else _compiled(schema, owners)
     store = Store(
         text,

@@ -19,9 +19,11 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaValidator
 
 from refold_store.codecs import JsonSchema
+from refold_store.comparable import DECIMAL_PATTERN
 from refold_store.coreschema import Look, sorted_sets, strict_and_sorted
 from refold_store.errors import ConfigError, InvalidValue, NotExact
 from refold_store.jsontext import MAX_DEPTH, canonical, encode, find_fault, is_plain, member_path
@@ -144,9 +146,16 @@ def _build(kind: Any, core: Any) -> Any:
         return kind(core, None)
 
 
+class _Described(GenerateJsonSchema):
+    """JSON Schema that says of a decimal what it is: Pydantic says only that it is text."""
+
+    def decimal_schema(self, schema: Any) -> dict[str, Any]:
+        return {"type": "string", "format": "decimal", "pattern": DECIMAL_PATTERN}
+
+
 def _json_schema(adapter: TypeAdapter[Any]) -> JsonSchema:
     try:
-        schema = adapter.json_schema(mode="serialization")
+        schema = adapter.json_schema(mode="serialization", schema_generator=_Described)
     except PydanticUserError:  # a type of the user's own without one: what it stores is not described
         return {}
     _sort_set_defaults(schema)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from refold_store import jsontext
 from refold_store.errors import (
     BasisRequired,
+    ConfigError,
     InvalidValue,
     NotExact,
     NotOwner,
@@ -31,7 +32,7 @@ from refold_store.schema import Schema
 if TYPE_CHECKING:
     from refold_store.run import Run
 
-BasedOn = Iterable["Read | Written | tuple[str, int]"]
+BasedOn = Iterable["Read | Written | str | tuple[str, int]"]
 
 
 class _Delete:
@@ -79,16 +80,16 @@ def checked_op(
     except Refused as error:
         error.key, error.writer = key, writer
         refuse(run, schema, error, None if declared is None else declared.owner, value)
-    return Op(
-        key,
-        declared,
-        writer,
-        prepared,
-        basis,
-        expected,
-        None if based_on is None else tuple(_pair(one) for one in based_on),
-        {"initial": True} if initial else None,
-    )
+    pairs = None if based_on is None else _pairs(based_on)
+    op = Op(key, declared, writer, prepared, basis, expected, pairs, {"initial": True} if initial else None)
+    if pairs:
+        op.elsewhere = _elsewhere(schema, declared, pairs)
+    return op
+
+
+def _elsewhere(schema: Schema, declared: Key, pairs: tuple[tuple[str, int], ...]) -> frozenset[str]:
+    """Keys of another scope than the one written, or unknown to this schema: their versions are not in this run."""
+    return frozenset(key for key, _ in pairs if key not in schema or schema.key(key).scope != declared.scope)
 
 
 def refuse(run: Run, schema: Schema, error: Refused, owner: str | None, value: object) -> NoReturn:
@@ -146,7 +147,18 @@ def _check_basis(basis: object) -> None:
         raise InvalidValue(f"the basis cannot be stored: {error.detail}", path="basis") from None
 
 
-def _pair(one: Read | Written | tuple[str, int]) -> tuple[str, int]:
+def _pairs(based_on: BasedOn | Read | Written | str) -> tuple[tuple[str, int], ...]:
+    if isinstance(based_on, (Read, Written, str)):
+        based_on = (based_on,)
+    return tuple(_pair(one) for one in based_on)
+
+
+def _pair(one: Read | Written | str | tuple[str, int]) -> tuple[str, int]:
     if isinstance(one, (Read, Written)):
         return one.key, one.version
+    if isinstance(one, str):
+        key, at, version = one.rpartition("@")
+        if not at or not version.isdecimal():
+            raise ConfigError(f"based_on names a version as KEY@N, not {one!r}")
+        return check_name("key", key), int(version)
     return check_name("key", one[0]), int(one[1])

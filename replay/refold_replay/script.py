@@ -254,7 +254,8 @@ class Script:
     def _exists(self, name: str, version: int) -> None:
         newest = len(self._of(name))
         if version > newest:
-            raise _Wrong(f"version {version} of {name!r} does not exist here; the newest is {newest}")
+            hint = "" if newest else "; a key that exists before the run comes from a seed (--seed)"
+            raise _Wrong(f"version {version} of {name!r} does not exist here; the newest is {newest}{hint}")
 
     def _failure(self, _number: int, line: dict[str, Any]) -> None:
         if line.get("what") != "write_rejected":

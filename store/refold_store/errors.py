@@ -312,7 +312,11 @@ class NoSuchRun(NotFound):
         self.run = run
         self.tenant = tenant
         self.near = tuple(near)
-        hint = f"; did you mean {', '.join(map(repr, near))}?" if near else "; `refold runs` lists them"
+        hint = (
+            f"; did you mean {', '.join(map(repr, near))}?"
+            if near
+            else "; `refold runs --all-tenants` lists what there is"
+        )
         super().__init__(f"no run {run!r} in tenant {tenant!r}{hint}")
 
 

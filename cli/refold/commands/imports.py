@@ -37,6 +37,8 @@ def import_command(
     """
     options: dict[str, Any] = {"seed": seed, "schema": schema, "tenant": site.tenant}
     checked = None
+    if dry_run and answers is not None:
+        raise click.UsageError("--check compares what was stored, and --dry-run stores nothing; leave one of them out")
     if dry_run:
         report = _imported(site.store_url, files, dry_run=True, **options)
     else:

@@ -25,5 +25,5 @@ def runs_command(site: Site, where: str | None, limit: int | None, all_tenants: 
         return
     columns = (["tenant"] if all_tenants else []) + ["run", "events", "opened", "last event"]
     members = (["tenant"] if all_tenants else []) + ["run", "head_seq", "opened_at", "last_at"]
-    empty = "no runs" if all_tenants else f"no runs in tenant {site.tenant!r}"
+    empty = "no runs" if all_tenants else f"no runs in tenant {site.tenant!r}; --all-tenants looks in all"
     output.table(columns, [[one[name] for name in members] for one in found], empty=empty)

@@ -90,7 +90,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def later(store: Store, run: Run, value: object, **options: Any) -> Any:
     """Queue a write as an async caller does; returns its future."""
-    request = run._prepared("a", value, "w0", None, options.get("expected"), None, options.get("request_id"), None)
+    request = run._prepared(
+        run.schema(), "a", value, "w0", None, options.get("expected"), None, options.get("request_id"), None
+    )
     return store._committer.submit_later(request)
 
 
@@ -133,7 +135,7 @@ def test_a_defect_fails_no_neighbour(store: Store, run: Run, appends: Appends, m
     appends.gate.clear()
     first = later(store, run, 1)
     wait_for(lambda: len(appends.calls) == 1)
-    bad = run._prepared("a", 2, "w0", None, None, None, None, None)
+    bad = run._prepared(run.schema(), "a", 2, "w0", None, None, None, None, None)
     bad.items[0].turn = "no number"  # type: ignore[assignment]
     futures = [later(store, run, 2), store._committer.submit_later(bad), later(store, run, 4)]
     appends.gate.set()
@@ -425,3 +427,15 @@ def test_a_read_of_a_key_that_cannot_be(open_new: Open, name: str) -> None:
         with pytest.raises(Exception, match="the key name"):
             call()
     assert run.write_state("a", 2, writer="w0").version == 2
+
+
+def test_a_write_carries_the_reads_of_other_runs(open_new: Open) -> None:
+    """What a process read in one run is in the log before what it writes in another."""
+    store = open_new(SCHEMA)
+    first, second = store.run("first"), store.run("second")
+    for run in (first, second):
+        run.write_state("count", 1, writer="w0")
+    first.read_state("count", reader="w1")
+    second.write_state("count", 2, writer="w0")
+    looker = open_new(url=store.url, read_only=True).run("first")
+    assert [read.reader for read in looker.readers("count")] == ["w1"]

@@ -19,10 +19,10 @@ from typing import Protocol
 
 from refold_store.appender import Appender
 from refold_store.backend import Backend
-from refold_store.errors import StoreClosed
+from refold_store.errors import RefoldError, StoreClosed, StoreUnavailable
 from refold_store.events import Draft, Trace
 from refold_store.heads import Heads, RunHead
-from refold_store.requests import Op, Request, Written
+from refold_store.requests import Op, Request, Written, in_event_loop
 from refold_store.schema import Schema
 from refold_store.sealer import Sealer
 
@@ -91,6 +91,7 @@ class Committer:
             try:
                 if self._pending:
                     self._carry((request,))
+                    self._flush_rest()
                 self._appender.commit((request,), durable=True)
             finally:
                 if request.carried:
@@ -109,7 +110,7 @@ class Committer:
 
         None: nothing was done, `submit` must decide.
         """
-        if self._closed or self._failed is not None or self._queue or self._flush_waits or id(head) in self._pending:
+        if self._closed or self._failed is not None or self._queue or self._flush_waits or self._pending:
             return None
         if not self._lock.acquire(blocking=False):
             return None
@@ -134,7 +135,7 @@ class Committer:
 
     def note(self, head: RunHead, schema: Schema, draft: Draft, *, opener: str | None = None) -> None:
         """Append a read or refusal with the next commit of its run, or after FLUSH_S."""
-        if self._count >= PENDING_MAX:
+        if self._count >= PENDING_MAX and not in_event_loop():
             self.flush()
         with self._cond:
             if self._closed or self._failed is not None:
@@ -255,14 +256,31 @@ class Committer:
                 batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH_MAX))]
             self._carry(batch)
             try:
+                self._flush_rest()
                 self._appender.commit(batch, durable=True)
                 if self.watch is not None:
                     self.watch.committed(len(batch))
+            except StoreUnavailable as error:
+                for request in batch:
+                    request.error = request.error or error
             finally:
                 for request in batch:
                     if request.carried:
                         self._put_back(request)
                     _answer(request)
+
+    def _flush_rest(self) -> None:
+        """Before a write: what waits for other runs, so that no read of this process is younger in the log's end.
+
+        It needs no sync: the write's own carries it. A run that cannot take its reads does not stop the others.
+        """
+        if self._pending:
+            try:
+                self._flush(durable=False)
+            except StoreUnavailable:
+                raise
+            except RefoldError as error:
+                self._failed = error
 
     def _flush(self, *, durable: bool) -> None:
         with self._cond:

@@ -83,6 +83,7 @@ class PostgresBackend(Backend):
         self.epoch += 1
         self._ids.clear()
         self._texts = {}
+        self._readers.drop_idle()
 
     def _reconnecting(self, action: Callable[[], T]) -> T:
         """Run `action`, again after a lost connection, until the server answers or RECONNECT_S is over."""

@@ -204,5 +204,10 @@ class Readers:
     def close(self) -> None:
         """Close what is idle now, and the rest when it is given back."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Close the idle ones, which a lost server took with it."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()

@@ -6,6 +6,7 @@ A request belongs to one run and is a list of items, applied in order and commit
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -91,3 +92,9 @@ async def awaited(future: Future[list[list[Written]]]) -> list[list[Written]]:
     import asyncio  # an async caller has it loaded; the command line starts a fifth faster without
 
     return await asyncio.wrap_future(future)
+
+
+def in_event_loop() -> bool:
+    """Whether the caller is a task of a running event loop, which must not be made to wait for the database."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None

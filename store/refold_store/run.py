@@ -35,7 +35,7 @@ from refold_store.reads import Read, ReadRecord, RunInfo, State
 from refold_store.requests import Request, Unit, Written, awaited
 from refold_store.schema import Schema
 from refold_store.transaction import Transaction
-from refold_store.writing import DELETE, BasedOn, checked_op, guess, request_of
+from refold_store.writing import DELETE, BasedOn, checked_op, event_draft, guess, request_of
 
 if TYPE_CHECKING:
     from refold_store.store import Store
@@ -105,7 +105,8 @@ class Run:
         turn: int | None = None,
     ) -> Written:
         """`write_state` for async callers. A cancelled await may have committed; a request_id makes a repeat safe."""
-        request = self._prepared(key, value, writer, basis, expected_version, based_on, request_id, turn)
+        schema = await self._aschema()
+        request = self._prepared(schema, key, value, writer, basis, expected_version, based_on, request_id, turn)
         return (await awaited(self._committer.submit_later(request)))[0][0]
 
     def delete_state(
@@ -120,7 +121,9 @@ class Run:
         turn: int | None = None,
     ) -> Written:
         """Delete a key: a new version without a value. Its history stays."""
-        request = self._prepared(key, DELETE, writer, basis, expected_version, based_on, request_id, turn)
+        request = self._prepared(
+            self.schema(), key, DELETE, writer, basis, expected_version, based_on, request_id, turn
+        )
         return self._committer.submit(request)[0][0]
 
     async def adelete_state(
@@ -135,7 +138,8 @@ class Run:
         turn: int | None = None,
     ) -> Written:
         """`delete_state` for async callers."""
-        request = self._prepared(key, DELETE, writer, basis, expected_version, based_on, request_id, turn)
+        schema = await self._aschema()
+        request = self._prepared(schema, key, DELETE, writer, basis, expected_version, based_on, request_id, turn)
         return (await awaited(self._committer.submit_later(request)))[0][0]
 
     def transaction(self, *, request_id: str | None = None, turn: int | None = None) -> Transaction:
@@ -169,19 +173,8 @@ class Run:
         refs: Mapping[str, Any] | None = None,
     ) -> None:
         """Record an event that changes no state (`message.added`, `handoff.made` ...), durable when it returns."""
-        number = KIND_ID.get(kind)
-        if number is None or kind.startswith(("state.", "run.", "schema.", "value.", "reads.")):
-            allowed = ", ".join(sorted(k for k in KIND_ID if not k.startswith(("state.", "run.", "schema."))))
-            raise ConfigError(f"{kind!r} is not a kind of event that can be appended; one of: {allowed}")
-        draft = Draft(
-            number,
-            None if actor is None else check_name("actor", actor),
-            key=None if key is None else check_name("key", key),
-            turn=check_turn(turn),
-            refs=None if refs is None else jsontext.encode(dict(refs)).decode(),
-            body=jsontext.encode(dict(body or {})),
-            trace=self.store._trace(),
-        )
+        draft = event_draft(kind, actor, key, turn, body, refs)
+        draft.trace = self.store._trace()
         self._committer.submit(Request(self._head, self.schema(), (draft,), opener=actor or self.name))
 
     # --- reading -----------------------------------------------------------------------------
@@ -323,8 +316,17 @@ class Run:
 
     # --- inside ------------------------------------------------------------------------------
 
+    async def _aschema(self) -> Schema:
+        """`schema`, looked up in a thread if the log has to be asked."""
+        if self._fixed is not None:
+            return self._fixed
+        import asyncio
+
+        return await asyncio.to_thread(self.schema)
+
     def _prepared(
         self,
+        schema: Schema,
         key: str,
         value: object,
         writer: str,
@@ -335,7 +337,6 @@ class Run:
         turn: int | None,
     ) -> Request:
         check_turn(turn)
-        schema = self.schema()
         op = checked_op(self, schema, key, value, writer, basis, expected, based_on)
         home = self if self.scope else self._home(op.key)
         return request_of(home, schema, (op,), request_id, turn)

@@ -214,7 +214,8 @@ class SqliteBackend(Backend):
 
     def _set_sync(self, durable: bool) -> None:
         if not self._depth:
-            self._writer.execute("PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL")
+            pragma = "PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL"
+            self._patiently(lambda: self._writer.execute(pragma))
             self._full = durable
 
     @contextmanager

@@ -8,7 +8,7 @@ Rules of this module
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,8 +22,9 @@ from refold_store.errors import (
     ReadOnlyStore,
     Refused,
 )
+from refold_store.events import KIND_ID, Draft
 from refold_store.keys import Key
-from refold_store.names import check_name
+from refold_store.names import check_name, check_turn
 from refold_store.plan import refusal
 from refold_store.reads import Read
 from refold_store.requests import Op, Request, Unit, Written
@@ -102,6 +103,29 @@ def refuse(run: Run, schema: Schema, error: Refused, owner: str | None, value: o
     draft.trace = run.store._trace()
     run._committer.note(run._head, schema, draft, opener=error.writer)
     raise error
+
+
+def event_draft(
+    kind: str,
+    actor: str | None,
+    key: str | None,
+    turn: int | None,
+    body: Mapping[str, Any] | None,
+    refs: Mapping[str, Any] | None,
+) -> Draft:
+    """An event that changes no state. Raises ConfigError for a kind that only refold itself records."""
+    number = KIND_ID.get(kind)
+    if number is None or kind.startswith(("state.", "run.", "schema.", "value.", "reads.")):
+        allowed = ", ".join(sorted(k for k in KIND_ID if not k.startswith(("state.", "run.", "schema."))))
+        raise ConfigError(f"{kind!r} is not a kind of event that can be appended; one of: {allowed}")
+    return Draft(
+        number,
+        None if actor is None else check_name("actor", actor),
+        key=None if key is None else check_name("key", key),
+        turn=check_turn(turn),
+        refs=None if refs is None else jsontext.encode(dict(refs)).decode(),
+        body=jsontext.encode(dict(body or {})),
+    )
 
 
 def request_of(

@@ -499,7 +499,7 @@ def test_grounds_must_exist(run: Run) -> None:
         tx.write_state("order/1", {}, writer="sales_agent")
         tx.write_state("spent", 1, writer="billing", based_on=[("order/1", 1)])
     assert run.history("spent")[0].based_on == [("order/1", 1)]
-    with pytest.raises(ConfigError, match="KEY@N"):
+    with pytest.raises(InvalidValue, match="KEY@N"):
         run.write_state("status", "open", writer="triage_agent", based_on=["routing"])
 
 

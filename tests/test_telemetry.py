@@ -20,7 +20,19 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import LogCapture
 
-from refold import Conflict, NotOwner, Owner, Refused, Run, StateSchema, StoreUnavailable, add, open_store, scope
+from refold import (
+    Conflict,
+    NotOwner,
+    Owner,
+    Refused,
+    Run,
+    StateSchema,
+    StoreUnavailable,
+    TransactionInvalid,
+    add,
+    open_store,
+    scope,
+)
 from refold_store import committer as committer_module
 from refold_store.telemetry import LINKS_MAX, Telemetry, link_to
 
@@ -161,20 +173,22 @@ def test_a_refusal_inside_a_transaction_is_counted_once(open_new: Open, watched:
     """A refusal that ends the block, one that the block survives, and one at the commit: three in all."""
     run = open_new(ClaimState, telemetry=watched.telemetry()).run("clm-1")
 
-    def write_twice() -> None:
+    def go_on_after_a_refusal() -> None:
         with run.transaction() as tx:
             with pytest.raises(NotOwner):
                 tx.write_state("total", 1, writer="triage")
-            tx.write_state("total", 1, writer="billing", expected_version=7)
+            tx.write_state("total", 1, writer="billing")
 
     with pytest.raises(NotOwner), run.transaction() as tx:
         tx.write_state("total", 1, writer="triage")
-    with pytest.raises(Conflict):
-        write_twice()
+    with pytest.raises(TransactionInvalid):
+        go_on_after_a_refusal()
+    with pytest.raises(Conflict), run.transaction() as tx:
+        tx.write_state("total", 1, writer="billing", expected_version=7)
     backend = run.store.backend
     assert watched.counts("refold.refusals") == {(backend, "owner"): 2, (backend, "conflict"): 1}
     assert watched.counts("refold.conflicts") == {(backend,): 1}
-    assert len(watched.spans) == 2
+    assert len(watched.spans) == 3
 
 
 def test_a_read_span_links_to_the_span_that_wrote_the_version(open_new: Open, watched: Watched) -> None:

@@ -30,7 +30,7 @@ from refold_replay.scanning import (
     VERSION,
 )
 from refold_store.errors import ConditionFailed, InvalidValue, Refused, UnknownKey
-from refold_store.events import DELETED, READ, RUN_IMPORTED, RUN_OPENED, SCHEMA_DECLARED, WRITTEN
+from refold_store.events import DELETED, READ, RUN_OPENED, SCHEMA_DECLARED, WRITTEN
 from refold_store.fold import WHOLE
 from refold_store.jsontext import decode, encode
 from refold_store.keys import Key
@@ -233,7 +233,6 @@ class Rules:
     # --- reads and the rest ------------------------------------------------------------------
 
     def _read(self, row: Row) -> None:
-        self._opening = False
         refs = self._refs(row)
         seen = row[SEEN_SEQ]
         if "scope" in refs:
@@ -262,8 +261,6 @@ class Rules:
             self._opener = row[ACTOR]
         if (kind == RUN_OPENED) != (seq == 1):
             self._say(row, "opening", "a run begins with run.opened, once")
-        if kind not in (RUN_OPENED, SCHEMA_DECLARED, RUN_IMPORTED):
-            self._opening = False
         if row[COMMITMENT] is not None:
             return
         try:

@@ -230,7 +230,7 @@ class Appender:
             self._open(request, request.opener, now, rows)
         for draft in request.carried:
             seal(head, draft, None, now, rows)
-        if was_open and (request.new_run or request.opens):
+        if was_open and (request.new_run or (request.opens and not self._may_open(request))):
             what = "exists already; nothing was written" if request.new_run else "is already open; write to it instead"
             request.error = TransactionInvalid(f"run {head.name!r} {what}")
             return
@@ -242,6 +242,14 @@ class Appender:
                     del rows[rows_before:], changes[changes_before:]
                     head.forget()
                 return
+
+    def _may_open(self, request: Request) -> bool:
+        """Whether initial values can still come: their opener was refused before, and nothing is written yet."""
+        head = request.head
+        if not request.items or head.id is None or self.heads.written(head):
+            return False
+        first = Row(*self.backend.writer_query(self.backend.sql.events, (head.id, 0, 1))[0])
+        return self.backend.text_of(first.actor, writer=True) == request.opener
 
     def _open(self, request: Request, opener: str, now: int, rows: list[Row]) -> None:
         head = request.head

@@ -124,7 +124,7 @@ def _addable(value: object) -> bool:
 
 def _as_addend(update: Any) -> Any:
     if not _addable(update) and not isinstance(update, str):  # a type may read a number from text
-        refuse(f"add needs a number as update, not {kind_of(update)}")
+        refuse(f"add needs two numbers (int, float, Decimal), but the update is {kind_of(update)}")
     return update
 
 

@@ -352,3 +352,21 @@ def _locate(value: object) -> tuple[str, str]:
         elif isinstance(item, list):
             stack.extend(reversed([(member_path(path, index), inner) for index, inner in enumerate(item)]))
     raise AssertionError("a fault was reported, yet none is in the document")
+
+
+def mixed_names(value: object) -> str | None:
+    """The path of a mapping whose names are of several types (`{1: "a", "1": "b"}`), or None."""
+    stack: list[tuple[str, Any]] = [("$", value)]
+    seen: set[int] = set()
+    while stack:
+        path, node = stack.pop()
+        if not isinstance(node, (dict, list, tuple)) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, dict):
+            if len(set(map(type, node))) > 1:
+                return path
+            stack += [(member_path(path, str(name)), member) for name, member in node.items()]
+        else:
+            stack += [(member_path(path, place), member) for place, member in enumerate(node)]
+    return None

@@ -217,9 +217,11 @@ class ObservedRun(Run):
             call.accepted = (made,)
         return made
 
-    def open(self, *, opened_by: str, initial: Mapping[str, object] | None = None) -> list[Written]:
+    def open(
+        self, *, opened_by: str, initial: Mapping[str, object] | None = None, basis: str | None = None
+    ) -> list[Written]:
         with Call(self._observer, self, "transaction", opened_by) as call:
-            call.accepted = made = super().open(opened_by=opened_by, initial=initial)
+            call.accepted = made = super().open(opened_by=opened_by, initial=initial, basis=basis)
         return made
 
     def transaction(self, *, request_id: str | None = None, turn: int | None = None) -> Transaction:

@@ -110,9 +110,11 @@ def _accumulate(heads: Heads, head: RunHead, op: Op, at: KeyHead) -> tuple[int, 
     assert prepared is not None
     if at.since_bytes < 0:
         heads.count_updates(head, op.name, at)
-    size = at.frame_bytes + at.since_bytes + len(prepared.text)
-    if size > key.max_bytes:
-        raise TooLarge(size=size, max_bytes=key.max_bytes)
+    if at.frame_bytes + at.since_bytes + len(prepared.text) > key.max_bytes:
+        # Updates may overlap: their sum only says that it is time to look at the value itself.
+        size = len(_folded(key, heads.text(head, op.name, key), prepared.text))
+        if size > key.max_bytes:
+            raise TooLarge(size=size, max_bytes=key.max_bytes)
     whole = len(head.schemas) > 1 and 0 < at.seq < head.schema_seq
     text = None
     if key.needs_previous or whole:

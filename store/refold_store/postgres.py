@@ -125,19 +125,19 @@ class PostgresBackend(Backend):
         return self._found(SQL.newest_seen, (run, key))
 
     def _found(self, sql: str, args: Sequence[int]) -> Found | None:
-        link = self._readers.take()
         try:
-            return link.found(sql, args)
+            return self._found_once(sql, args)
         except psycopg.Error as error:
             if not isinstance(error, psycopg.OperationalError) or not _is_lost(error):
                 raise _unavailable(error) from error
-        finally:
-            self._readers.give_back(link)
         return self._reconnecting(lambda: self._found_once(sql, args))
 
     def _found_once(self, sql: str, args: Sequence[int]) -> Found | None:
-        with self._readers.link() as link:
+        link = self._readers.take()
+        try:
             return link.found(sql, args)
+        finally:
+            self._readers.give_back(link)
 
     def _query_once(self, sql: str, args: Sequence[Any]) -> list[Any]:
         with self._readers.link() as link:

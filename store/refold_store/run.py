@@ -146,15 +146,17 @@ class Run:
         """Several keys, several owners, all or none. `with` commits at its end; `async with` awaits it."""
         return Transaction(self, request_id, turn)
 
-    def open(self, *, opened_by: str, initial: Mapping[str, object] | None = None) -> list[Written]:
+    def open(
+        self, *, opened_by: str, initial: Mapping[str, object] | None = None, basis: str | None = None
+    ) -> list[Written]:
         """Open the run, with initial values in their owners' names as its first events.
 
-        Raises TransactionInvalid if the run is open already.
+        `basis` is the opener's reason for them. Raises TransactionInvalid if the run holds values already.
         """
         schema = self.schema()
         check_name("writer", opened_by)
         ops = [
-            checked_op(self, schema, key, value, opened_by, None, 0, None, initial=True)
+            checked_op(self, schema, key, value, opened_by, basis, 0, None, initial=True)
             for key, value in (initial or {}).items()
         ]
         items = [Unit(ops, whole=True, trace=self.store._trace())] if ops else []

@@ -87,10 +87,14 @@ class Schema:
 
     def key(self, name: str) -> Key:
         """The key that `name` means. Raises UnknownKey with near names."""
-        found = self._found.get(name)
+        try:
+            found = self._found.get(name)
+        except TypeError:
+            found = None  # no text at all: `_find` says so
         return found if found is not None else self._find(name)
 
     def _find(self, name: str) -> Key:
+        check_name("key", name)
         if "{" in name and any(family.template == name for family, _key in self._families):
             raise UnknownKey(key=name, hint="this is the name of a family; fill in what stands in braces")
         for family, key in self._families:

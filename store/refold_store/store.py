@@ -19,6 +19,7 @@ from refold_store.errors import ConfigError, Damaged
 from refold_store.events import NO_TRACE, Trace
 from refold_store.heads import Heads
 from refold_store.listing import list_runs
+from refold_store.names import check_name
 from refold_store.reads import RunInfo
 from refold_store.run import Run
 from refold_store.schema import Schema
@@ -148,6 +149,8 @@ class Store:
         self, tenant: str | None = None, *, where: str | Condition | None = None, limit: int | None = None
     ) -> list[RunInfo]:
         """Runs in the order they were opened. `where` is a condition over a run's current state: `status == "open"`."""
+        if tenant is not None:
+            check_name("tenant", tenant)
         self.flush()
         condition = compile_condition(where) if isinstance(where, str) else where
         found: list[RunInfo] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from refold_store.errors import TransactionInvalid
+from refold_store.errors import Refused, TransactionInvalid
 from refold_store.names import check_turn
 from refold_store.requests import Op, Request, Written, awaited
 from refold_store.writing import DELETE, BasedOn, checked_op, request_of
@@ -27,6 +27,7 @@ class Transaction:
         self._turn = check_turn(turn)
         self._ops: dict[str, Op] = {}
         self._done = False
+        self._refused: Refused | None = None
         self.written: list[Written] = []
 
     def write_state(
@@ -69,7 +70,11 @@ class Transaction:
             raise TransactionInvalid(
                 f"key {key!r} is already written in this transaction; a transaction names a key once"
             )
-        op = checked_op(self._run, self._schema, key, value, writer, basis, expected, based_on)
+        try:
+            op = checked_op(self._run, self._schema, key, value, writer, basis, expected, based_on)
+        except Refused as error:
+            self._refused = error
+            raise
         if op.key.scope != "run" and self._run.scope == 0:
             raise TransactionInvalid(
                 f"key {key!r} has scope {op.key.scope!r} and lives in another run; a transaction lies in one run"
@@ -80,6 +85,10 @@ class Transaction:
         if self._done:
             raise TransactionInvalid("this transaction has ended; begin a new one")
         self._done = True
+        if self._refused is not None:
+            raise TransactionInvalid(
+                f"a write of this transaction was refused, so none is made: {self._refused}"
+            ) from self._refused
         if not self._ops:
             return None
         return request_of(self._run, self._schema, list(self._ops.values()), self._request_id, self._turn, whole=True)

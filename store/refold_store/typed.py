@@ -26,10 +26,12 @@ from refold_store.codecs import JsonSchema
 from refold_store.comparable import DECIMAL_PATTERN
 from refold_store.coreschema import Look, sorted_sets, strict_and_sorted
 from refold_store.errors import ConfigError, InvalidValue, NotExact
-from refold_store.jsontext import MAX_DEPTH, canonical, encode, find_fault, is_plain, member_path
+from refold_store.jsontext import MAX_DEPTH, canonical, encode, find_fault, is_plain, member_path, mixed_names
 
 _INEXACT = {"finite_number", "string_unicode", "recursion_loop"}
 """Pydantic's error types that say "no exact text" rather than "wrong type"."""
+_REPLACED = "\ufffd".encode()
+"""What Pydantic writes in place of a lone surrogate in a member's name."""
 
 
 class TypedCodec:
@@ -91,11 +93,15 @@ class TypedCodec:
                 raise _invalid(error) from None
             except (PydanticSerializationError, ValueError) as error:
                 _refuse_text(error, typed)
+            if sort and (_REPLACED in text or mixed_names(value)):
+                return fully(value)  # a name may have been respelled on its way
             return typed, canonical(text) if sort else text
 
         return check
 
     def _check_fully(self, value: object) -> tuple[Any, bytes]:
+        if self._look.maps and (path := mixed_names(value)):
+            raise NotExact(f"{path} has names of several types, which JSON would make one", path=path)
         typed = self._validated(value)
         try:
             text = canonical(self._to_json(typed, by_alias=True, warnings=False))

@@ -61,9 +61,9 @@ def checked_op(
     if store.read_only:
         raise ReadOnlyStore("the store was opened read-only; open it without read_only=True to write")
     ids = run._backend._ids
-    if key not in ids:
+    if type(key) is not str or key not in ids:
         check_name("key", key)
-    if writer not in ids:
+    if type(writer) is not str or writer not in ids:
         check_name("writer", writer)
     declared: Key | None = None
     try:
@@ -74,14 +74,14 @@ def checked_op(
         prepared = None if value is DELETE else declared.prepare(value)
         if basis is not None:
             _check_basis(basis)
-        elif declared.basis_required and not initial:
+        if declared.basis_required and (basis is None or not basis.strip()):
             raise BasisRequired(key=key, writer=writer)
+        pairs = None if based_on is None else _pairs(based_on)
         if expected is not None and (type(expected) is not int or expected < 0):
             raise InvalidValue(f"a version is a whole number from 0, not {expected!r}", path="expected_version")
     except Refused as error:
         error.key, error.writer = key, writer
-        refuse(run, schema, error, None if declared is None else declared.owner, value)
-    pairs = None if based_on is None else _pairs(based_on)
+        refuse(run, schema, error, declared, value)
     op = Op(key, declared, writer, prepared, basis, expected, pairs, {"initial": True} if initial else None)
     if pairs:
         op.elsewhere = _elsewhere(schema, declared, pairs)
@@ -89,20 +89,31 @@ def checked_op(
 
 
 def _elsewhere(schema: Schema, declared: Key, pairs: tuple[tuple[str, int], ...]) -> frozenset[str]:
-    """Keys of another scope than the one written, or unknown to this schema: their versions are not in this run."""
-    return frozenset(key for key, _ in pairs if key not in schema or schema.key(key).scope != declared.scope)
+    """Keys of another scope than the one written: their versions are not in this run."""
+    return frozenset(key for key, _ in pairs if key in schema and schema.key(key).scope != declared.scope)
 
 
-def refuse(run: Run, schema: Schema, error: Refused, owner: str | None, value: object) -> NoReturn:
+def refuse(run: Run, schema: Schema, error: Refused, declared: Key | None, value: object) -> NoReturn:
     """Record a refusal found before the log, then raise it."""
-    try:
-        update = None if value is DELETE else jsontext.encode(value)
-    except (NotExact, RecursionError):
-        update = None
+    update = None if value is DELETE else _update_text(declared, value)
+    owner = None if declared is None else declared.owner
     draft = refusal(error, writer=error.writer or "", key=error.key or "", owner=owner, update=update)
     draft.trace = run.store._trace()
     run._committer.note(run._head, schema, draft, opener=error.writer)
     raise error
+
+
+def _update_text(declared: Key | None, value: object) -> bytes | None:
+    """A refused update as JSON: as its declared type spells it, else as it is, else not at all."""
+    try:
+        if declared is not None:
+            return declared.prepare(value).text
+    except (Refused, RecursionError):
+        pass
+    try:
+        return jsontext.encode(value)
+    except (NotExact, RecursionError):
+        return None
 
 
 def event_draft(
@@ -180,9 +191,15 @@ def _pairs(based_on: BasedOn | Read | Written | str) -> tuple[tuple[str, int], .
 def _pair(one: Read | Written | str | tuple[str, int]) -> tuple[str, int]:
     if isinstance(one, (Read, Written)):
         return one.key, one.version
-    if isinstance(one, str):
-        key, at, version = one.rpartition("@")
-        if not at or not version.isdecimal():
-            raise ConfigError(f"based_on names a version as KEY@N, not {one!r}")
-        return check_name("key", key), int(version)
-    return check_name("key", one[0]), int(one[1])
+    found = _spelled(one) if isinstance(one, str) else one
+    match found:
+        case (str(key), int(version)) if not isinstance(version, bool):
+            return check_name("key", key), version
+    raise InvalidValue(
+        f"a ground is a read, a result of a write, (key, version) or 'KEY@N', not {one!r}", path="based_on"
+    )
+
+
+def _spelled(text: str) -> object:
+    key, _at, digits = text.rpartition("@")
+    return (key, int(digits)) if digits.isascii() and digits.isdecimal() else None

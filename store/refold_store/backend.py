@@ -282,7 +282,7 @@ class Backend(ABC):
             rows = self.writer_query(self.sql.newest, (run, key, upto))
             return Found(*rows[0]) if rows else None
         row = self.query_one(self.sql.newest, (run, key, upto))
-        return None if row is None else _new_found(Found, (*row, 0))
+        return None if row is None else _new_found(Found, row)
 
     def newest_seen(self, run: int, key: int) -> Found | None:
         """The newest state event of a key together with the run's head in the same snapshot."""

@@ -41,7 +41,7 @@ SQL = Statements(
     names_by_ids="SELECT id, name FROM names WHERE id IN (SELECT x::int FROM json_array_elements_text($1::json) j(x))",
     head="SELECT seq, digest, recorded_at FROM events WHERE run = $1 ORDER BY seq DESC LIMIT 1",
     newest=(
-        f"SELECT {_FOUND} FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.seq <= $3 "
+        f"SELECT {_FOUND}, 0::int8 FROM events e WHERE e.run = $1 AND e.key = $2 AND e.kind <= 2 AND e.seq <= $3 "
         "ORDER BY e.seq DESC LIMIT 1"
     ),
     newest_seen=(

@@ -43,7 +43,7 @@ SQL = Statements(
         "WHERE pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY pos DESC LIMIT 1"
     ),
     newest=(
-        f"SELECT {_FOUND} FROM events e WHERE e.key = ?2 AND e.kind <= 2 "
+        f"SELECT {_FOUND}, 0 FROM events e WHERE e.key = ?2 AND e.kind <= 2 "
         "AND e.pos BETWEEN (?1 << 32) AND (?1 << 32 | ?3) ORDER BY e.pos DESC LIMIT 1"
     ),
     newest_seen=(

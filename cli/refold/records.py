@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from refold.output import MASK, at_time, compact
 from refold_store import jsontext
-from refold_store.errors import InvalidValue, UnknownKey
+from refold_store.errors import InvalidValue
 from refold_store.reads import as_time
 
 if TYPE_CHECKING:
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 CELL = 200
 """Most characters of a value in one cell of a table."""
-VALUE_MEMBERS = ("value", "update", "updates")
-"""Members of an event's body that hold values."""
+OPEN_MEMBERS = frozenset({"reason", "keys", "key", "version", "what", "to", "path"})
+"""Members of an event's body that hold no part of a value. An imported event may have any others."""
+HIDDEN_REFS = ("source", "shown")
+"""Members of an event's refs that hold a value, or its plain digest, which gives a short value away."""
 
 
 def time_of(when: datetime | None) -> str | None:
@@ -120,11 +122,11 @@ class Events:
     def __init__(self, run: Run, show_sensitive: bool) -> None:
         self._run = run
         self._show = show_sensitive
-        self._sensitive: dict[str, bool] = {}
+        self._sensitive: dict[str, int] = {}
 
     def members(self, event: Event) -> dict[str, Any]:
         """An event as a record."""
-        body, masked = self._body(event)
+        body, refs, masked = self._content(event)
         return {
             "seq": event.seq,
             "kind": event.kind,
@@ -138,7 +140,7 @@ class Events:
             "txn": event.txn,
             "turn": event.turn,
             "request_id": event.request_id,
-            "refs": event.refs,
+            "refs": refs,
             "body": body,
             "masked": masked,
             "digest": event.digest.hex(),
@@ -152,9 +154,9 @@ class Events:
         return event.seq, at, event.kind, event.actor, event.key, event.version, self._what(event)
 
     def _what(self, event: Event) -> str:
-        body, masked = self._body(event)
+        body, refs, masked = self._content(event)
         if event.kind == "state.read":
-            seen = event.refs.get("keys")
+            seen = refs.get("keys")
             return "" if seen is None else ", ".join(f"{key}@{version}" for key, version in seen)
         if event.kind == "state.refused":
             return f"{body.get('reason')}: {body.get('message')}"
@@ -162,22 +164,31 @@ class Events:
             return MASK
         if event.kind in ("state.written", "state.deleted"):
             return "" if not body else short(body.get("value", body.get("update", "")))
-        return short(body) if body else short(event.refs) if event.refs else ""
+        return short(body) if body else short(refs) if refs else ""
 
-    def _body(self, event: Event) -> tuple[dict[str, Any], bool]:
-        """The body, with the values of a sensitive key masked; whether any was."""
-        body = event.body
-        if self._show or event.key is None or not self._is_sensitive(event.key):
-            return body, False
-        masked = any(name in body for name in VALUE_MEMBERS)
-        return {name: MASK if name in VALUE_MEMBERS else value for name, value in body.items()}, masked
+    def _content(self, event: Event) -> tuple[dict[str, Any], dict[str, Any], bool]:
+        """Body and refs, without what could hold a value if a sensitive key is named; whether any was masked."""
+        body, refs = event.body, event.refs
+        if self._show or not any(self._is_sensitive(key, event.seq) for key in _keys_of(event.key, body, refs)):
+            return body, refs, False
+        masked = {name: value if name in OPEN_MEMBERS else MASK for name, value in body.items()}
+        left = {name: value for name, value in refs.items() if name not in HIDDEN_REFS}
+        return masked, left, masked != body or left != refs
 
-    def _is_sensitive(self, key: str) -> bool:
-        found = self._sensitive.get(key)
-        if found is None:
-            try:
-                found = self._run.declared(key).sensitive
-            except UnknownKey:  # a refused write may name any key
-                found = False
-            self._sensitive[key] = found
-        return found
+    def _is_sensitive(self, key: str, seq: int) -> bool:
+        since = self._sensitive.get(key)
+        if since is None:
+            since = self._sensitive[key] = self._run.sensitive_since(key)
+        return since <= seq
+
+
+def _keys_of(key: str | None, body: dict[str, Any], refs: dict[str, Any]) -> set[str]:
+    """Every key an event names, by its column or inside: bodies of imported events may have any form."""
+    found = [key, body.get("key")]
+    for listed in (body.get("keys"), refs.get("keys")):
+        found += (one[0] if isinstance(one, list) and one else one for one in _members(listed))
+    return {one for one in found if isinstance(one, str)}
+
+
+def _members(listed: Any) -> list[Any]:
+    return list(listed) if isinstance(listed, (list, dict)) else [listed]

@@ -10,11 +10,12 @@ from __future__ import annotations
 import difflib
 import functools
 import getpass
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 import click
 
@@ -32,8 +33,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 STORE = "REFOLD_STORE"
 NO_STORE = f"no store given: pass --store URL or set {STORE} (sqlite:///FILE or postgresql://USER@HOST/DATABASE)"
+_USERINFO = re.compile(r"(://[^:/]*):.*@", re.DOTALL)
+_PARAMETER = re.compile(r"([?&\s][^=&?\s]*=)[^&]*")
 COMPLETIONS = 200
 """Runs or keys offered to a shell."""
+_PLAIN = re.compile(r"(?!-)[\w@%+=:,./-]+")
+"""Names a shell takes as they are: bash expands what is offered, `$(...)` included, when the line is run."""
 
 
 class Missing(click.ClickException):
@@ -118,12 +123,14 @@ def login_name() -> str:
 
 
 def shown_url(url: str) -> str:
-    """A store's URL without its password."""
-    try:
-        password = urlsplit(url).password
-    except ValueError:
-        return url
-    return url.replace(f":{password}@", ":***@", 1) if password else url
+    """A store's URL without its passwords. Of a misspelt one rather too much is masked than too little."""
+    url = _USERINFO.sub(r"\1:***@", url)
+    return _PARAMETER.sub(lambda found: f"{found[1]}***" if _is_secret(found[1]) else found[0], url)
+
+
+def _is_secret(parameter: str) -> bool:
+    name = unquote(parameter).lower()
+    return any(word in name for word in ("password", "secret", "scram"))
 
 
 # --- completion --------------------------------------------------------------------------------
@@ -155,12 +162,10 @@ def complete_keys(ctx: click.Context, param: click.Parameter, incomplete: str) -
 def _complete(ctx: click.Context, incomplete: str, names: Callable[[Site, Store], Any]) -> list[CompletionItem[Any]]:
     from click.shell_completion import CompletionItem
 
-    from refold_store.errors import RefoldError
-
     site = Site(ctx.params.get("url"), ctx.params.get("tenant") or "default", False)
     try:
         with site.store() as store:
-            found = [name for name in names(site, store) if name.startswith(incomplete) and name.isprintable()]
-    except (RefoldError, click.UsageError):  # a shell asks: nothing to offer is the only answer it understands
+            found = [name for name in names(site, store) if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
+    except Exception:  # a shell asks: nothing to offer is the only answer it understands
         return []
     return [CompletionItem(name) for name in found[:COMPLETIONS]]

@@ -18,8 +18,11 @@ from typing import Any
 
 from refold_replay.hashing import document_hash, text_hash
 from refold_replay.sources import Progress, read_lines, read_object
-from refold_store.errors import ConfigError, NotExact
+from refold_store.errors import ConfigError, NameInvalid, NotExact, UnknownKey
 from refold_store.events import Event
+from refold_store.moments import Moment
+from refold_store.names import check_name
+from refold_store.reads import Read
 from refold_store.run import Run
 from refold_store.store import Store, open_store
 
@@ -27,6 +30,21 @@ MISMATCHES_MAX = 10_000
 """Mismatches kept one by one; the counts go on."""
 
 _COMPARED = {"run", "asof", "final", "final_versions", "expected", "wrong_keys", "events", "rejected_writes"}
+_UNDECLARED = "not declared"
+_ELSEWHERE = {
+    *("db_ok", "db_ok_recorded", "gt_db_sha256_recorded", "reward", "annotated"),
+    *("keys_with_several_writers", "undeclared"),
+}
+"""Members of recorded answers that say something else than what the store holds."""
+_SHAPES: dict[str, tuple[type, str]] = {
+    "asof": (list, "a list of steps"),
+    "final": (dict, "an object of keys"),
+    "final_versions": (dict, "an object of keys"),
+    "expected": (dict, "an object of keys"),
+    "wrong_keys": (list, "a list of keys"),
+    "events": (int, "a number"),
+    "rejected_writes": (int, "a number"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +77,17 @@ class CheckReport:
     refusals: int = 0
     """Refused writes of the source that are on the record."""
     not_checked: list[str] = field(default_factory=list)
-    """Members of the answers that are not about the store's content."""
+    """Members of the answers that nobody compares."""
+
+    @property
+    def unknown(self) -> list[str]:
+        """Those of them that are not known to be about something else: misspelt, perhaps."""
+        return [name for name in self.not_checked if name not in _ELSEWHERE]
 
     @property
     def ok(self) -> bool:
-        """Whether there was something to compare, and all of it matches."""
-        return bool(self.counts) and all(good == of for good, of in self.counts.values())
+        """Whether there was something to compare, all of it matches, and no member is unknown."""
+        return bool(self.counts) and not self.unknown and all(good == of for good, of in self.counts.values())
 
     def add(self, answer: Answer) -> None:
         """Count an answer, and keep it if it does not match."""
@@ -112,14 +135,35 @@ def check(
 
 
 def _answers(path: str | Path) -> Any:
+    number = 0
     for number, raw in read_lines(path):
         try:
             given = read_object(raw)
-        except NotExact as error:
+            if (wrong := _misshapen(given)) is not None:
+                raise ConfigError(wrong, where=f"{path}:{number}")
+            check_name("run", given["run"])
+        except (NotExact, NameInvalid) as error:
             raise ConfigError(str(error), where=f"{path}:{number}") from error
-        if not isinstance(given.get("run"), str):
-            raise ConfigError('an answer names its "run"', where=f"{path}:{number}")
         yield given
+    if not number:
+        raise ConfigError("no answers in the file", where=str(path))
+
+
+def _misshapen(given: Mapping[str, Any]) -> str | None:
+    """What is wrong with the form of an answer."""
+    if not isinstance(given.get("run"), str):
+        return 'an answer names its "run"'
+    for word, (kind, wanted) in _SHAPES.items():
+        if word in given and type(given[word]) is not kind:
+            return f'"{word}" is {wanted}, not {given[word]!r:.60}'
+    for word, kind, wanted in (("asof", dict, "an object"), ("wrong_keys", str, "a key")):
+        for one in given.get(word, ()):
+            if type(one) is not kind:
+                return f'an entry of "{word}" is {wanted}, not {one!r:.60}'
+    for key, final in given.get("final", {}).items():
+        if type(final) is not dict:
+            return f'"final" of {key!r} is an object, not {final!r:.60}'
+    return None
 
 
 def _check_run(report: CheckReport, run: Run, given: Mapping[str, Any]) -> None:
@@ -187,18 +231,29 @@ def _check_end(report: CheckReport, run: Run, log: _Log, given: Mapping[str, Any
     """Documents and versions at the run's end."""
     end = run.at("end")
     for key, final in given.get("final", {}).items():
-        read = end.read_state(key)
+        if (read := _read(end, key)) is None:
+            report.add(Answer(run.name, "final documents", key, "a document", _UNDECLARED))
+            continue
         got = [read.version, None if read.absent else document_hash(read.json), read.seq]
         expected = [final.get("version"), final.get("sha256"), log.seq_of.get(final.get("last_write_seq"))]
         report.add(Answer(run.name, "final documents", key, expected, got))
     for key, version in given.get("final_versions", {}).items():
-        report.add(Answer(run.name, "final versions", key, version, end.read_state(key).version))
-    if "expected" in given and "wrong_keys" in given:
+        read = _read(end, key)
+        report.add(Answer(run.name, "final versions", key, version, _UNDECLARED if read is None else read.version))
+    if "expected" in given:
         expected = given["expected"]
         wrong = sorted(key for key, digest in expected.items() if _end_hash(end, key) != digest)
-        report.add(Answer(run.name, "wrong keys", "the end", sorted(set(given["wrong_keys"]) & set(expected)), wrong))
+        report.add(Answer(run.name, "wrong keys", "the end", sorted(set(given.get("wrong_keys", ())) & set(expected)), wrong))
 
 
-def _end_hash(end: Any, key: str) -> str | None:
-    read = end.read_state(key)
-    return None if read.absent else document_hash(read.json)
+def _end_hash(end: Moment, key: str) -> str | None:
+    read = _read(end, key)
+    return _UNDECLARED if read is None else None if read.absent else document_hash(read.json)
+
+
+def _read(end: Moment, key: str) -> Read | None:
+    """The end of a key; None if the run's schema declares none of this name, or it can have none."""
+    try:
+        return end.read_state(key)
+    except (UnknownKey, NameInvalid):
+        return None

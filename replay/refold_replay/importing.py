@@ -246,6 +246,8 @@ class _Importer:
         try:
             made = run._committer.submit(request)
         except (Refused, TransactionInvalid) as error:
+            if isinstance(error, TransactionInvalid) and (met := self._earlier(script)) is not None:
+                return met  # another import stored the run meanwhile
             units = len(request.results)
             at = (
                 script.unit_lines[units]

@@ -20,11 +20,17 @@ from refold_replay.seeds import Seed, read_seed
 from refold_replay.shapes import Shape
 from refold_replay.sources import PROGRESS_EVERY, Progress, look_over, read_runs
 from refold_store.declare import compile_schema
+from refold_store.errors import NameInvalid
 from refold_store.families import is_template
+from refold_store.names import check_name
 from refold_store.schema import Schema
 
 NOBODY = "unknown"
 """The owner of a key that the files only read."""
+_ROOM = "_" * 256
+"""Room a group's name leaves for its ending, and for what tells it from others."""
+_LONGEST = "/{id*}"
+"""What a family's name has after its prefix, at most."""
 _WIDE = 1_000_000
 """Columns of a YAML line: no value is folded."""
 
@@ -92,15 +98,16 @@ class _Finder:
 
     def take(self, document: dict[str, Any]) -> None:
         """Learn from one line."""
-        key, agent = document.get("key"), document.get("agent")
-        if not isinstance(key, str) or document.get("kind") not in ("read", "write"):
+        key: Any = document.get("key")
+        agent: Any = document.get("agent")
+        actor = agent if document.get("on_behalf_of") is None else document["on_behalf_of"]
+        if document.get("kind") not in ("read", "write") or not all(map(_is_name, (key, agent, actor))):
             return
         traits = self._of(key)
-        if document["kind"] == "read" or not isinstance(agent, str):
+        if document["kind"] == "read":
             return
-        actor = document.get("on_behalf_of") or agent
         traits.owners.add(agent)
-        traits.actors.add(actor if isinstance(actor, str) else agent)
+        traits.actors.add(actor)
         traits.writes += 1
         if not document.get("deleted"):
             self._shape(key, traits).add(document.get("value"))
@@ -179,10 +186,20 @@ class _Finder:
         return found
 
 
+def _is_name(given: object) -> bool:
+    """Whether a line can be stored by this name."""
+    try:
+        check_name("key", given)
+    except NameInvalid:
+        return False
+    return True
+
+
 def _prefix(key: str) -> str | None:
     """What stands before the first slash, with it; None if the key cannot be a member of a family."""
     head, slash, rest = key.partition("/")
-    return head + slash if slash and rest and not is_template(head) and "{" not in head else None
+    whole = slash and rest and not is_template(head) and "{" not in head and _is_name(head + _LONGEST)
+    return head + slash if whole else None
 
 
 def _owner(
@@ -201,13 +218,16 @@ def _owner(
                 if traits.writes
                 else "owner: the seed names it",
             )
-        group = owner if owner not in agents else f"{owner}_group"
+        group = owner
+        if owner in agents:
+            group = f"{owner}_group" if _is_name(owner + _ROOM) else "group"
         why = f"owner: its writes name {owner!r}, others act for it"
     else:
         members = traits.actors
         if not members:
             return min(traits.owners), f"owner: one of {len(traits.owners)} that the seed names"
-        group = f"{name.partition('/')[0]}_writers"
+        prefix = name.partition("/")[0]
+        group = f"{prefix}_writers" if _is_name(prefix + _ROOM) else "writers"
         why = f"owner: {len(traits.owners)} agents write it"
     wanted = sorted(members)
     while group in agents or groups.get(group, wanted) != wanted:

@@ -132,9 +132,10 @@ class Script:
             seq = line.get("seq")
             if seq != at or type(seq) is not int:
                 raise _Wrong(f'"seq" is {seq!r}, but {at} comes next: within a run it counts 1, 2, 3 ...')
-            take = self._kinds.get(line.get("kind", ""))
+            kind = line.get("kind")
+            take = self._kinds.get(kind) if isinstance(kind, str) else None
             if take is None:
-                raise _Wrong(f'"kind" is {line.get("kind")!r}; one of: {", ".join(self._kinds)}')
+                raise _Wrong(f'"kind" is {kind!r}; one of: {", ".join(self._kinds)}')
             check_name("agent", line.get("agent"))
             if line.get("ts") is not None:
                 self._clock = clock_of(line["ts"])
@@ -150,7 +151,9 @@ class Script:
 
     def _write(self, number: int, line: dict[str, Any]) -> None:
         name, value, deleted = check_name("key", line.get("key")), line.get("value"), line.get("deleted", False)
-        actor = check_name("agent", line.get("on_behalf_of") or line["agent"])
+        actor = check_name("agent", line["agent"] if line.get("on_behalf_of") is None else line["on_behalf_of"])
+        if deleted is not None and type(deleted) is not bool:
+            raise _Wrong(f'"deleted" is true or false, not {deleted!r}')
         if deleted and value is not None:
             raise _Wrong('a line with "deleted" has the value null')
         if not deleted and "value" not in line:
@@ -204,8 +207,8 @@ class Script:
             self._txn = None
             self._unit(number, [op], turn, whole=False)
             return
-        if not isinstance(txn, (int, str)):
-            raise _Wrong('"txn" is a number')
+        if type(txn) not in (int, str):
+            raise _Wrong(f'"txn" is a number or a text, not {txn!r}')
         if txn != self._txn:
             self._txn = None
             if txn in self._told:
@@ -220,6 +223,10 @@ class Script:
         assert isinstance(unit.ops, list)
         if any(other.name == op.name for other in unit.ops):
             raise _Wrong(f"txn {txn!r} writes key {op.name!r} twice; a transaction names a key once")
+        if unit.turn != turn:
+            raise _Wrong(f"txn {txn!r} began in turn {unit.turn}, not {turn}: a transaction has one turn")
+        if (self.first_clock if unit.clock is None else unit.clock) != self._clock:
+            raise _Wrong(f'txn {txn!r} began at another "ts": a transaction has one time')
         unit.ops.append(op)
         self._count(op)
 

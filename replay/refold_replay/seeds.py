@@ -61,7 +61,8 @@ def read_seed(path: str | Path) -> Seed:
                 check_name("owner", owner)
         except (NotExact, NameInvalid) as error:
             raise ConfigError(str(error), where=where) from error
-        if "value" not in document or document.get("version", 1) != 1:
+        version = document.get("version", 1)
+        if "value" not in document or type(version) is not int or version != 1:
             raise ConfigError("a seed line has a value, at version 1", where=where)
         if key in entries:
             raise ConfigError(f"key {key!r} stands at line {entries[key].line} already", where=where)

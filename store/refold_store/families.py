@@ -22,11 +22,13 @@ _ANYTHING = "{*}"
 class Family:
     """A compiled family template."""
 
-    __slots__ = ("_pattern", "_tokens", "template", "variables")
+    __slots__ = ("_pattern", "_tokens", "prefix", "template", "variables")
 
     def __init__(self, template: str) -> None:
         self.template = template
         self._tokens, self.variables = _tokens(template)
+        self.prefix = template[: _first(template)]
+        """The literal text that every member begins with."""
         pattern = "".join(
             {_SEGMENT: "([^/]+)", _ANYTHING: "(.+)"}.get(token, re.escape(token)) for token in self._tokens
         )
@@ -64,6 +66,11 @@ class Family:
 def is_template(name: str) -> bool:
     """Whether a declared name stands for a family."""
     return _VARIABLE.search(name) is not None
+
+
+def _first(template: str) -> int:
+    found = _VARIABLE.search(template)
+    return len(template) if found is None else found.start()
 
 
 def _tokens(template: str) -> tuple[list[str], tuple[str, ...]]:

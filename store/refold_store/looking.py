@@ -148,6 +148,24 @@ def key_for_reading(run: Run, key: str) -> Key:
         raise
 
 
+def sensitive_since(run: Run, key: str) -> int:
+    """The first seq at which a key counts as sensitive: 0 if it is declared so now, MAX_SEQ + 1 if it never was.
+
+    A later schema uncovers nothing: values made under the older one may live on in newer ones.
+    """
+    try:
+        if key_for_reading(run, key).sensitive:
+            return 0
+    except UnknownKey:  # a refused write may name any key
+        return MAX_SEQ + 1
+    run_id = run._run_id()
+    for seq, fingerprint in declared_schemas(run._backend, run_id) if run_id else []:
+        schema = run.store._schema_of(fingerprint)
+        if key in schema and schema.key(key).sensitive:
+            return seq
+    return MAX_SEQ + 1
+
+
 def schema_in_force(run: Run) -> Schema:
     """The schema that the log of a run declares last."""
     run_id = run._run_id()

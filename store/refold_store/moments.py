@@ -15,15 +15,21 @@ from refold_store.backend import MAX_SEQ
 from refold_store.errors import NoSuchMoment, NoSuchVersion
 from refold_store.events import READ, Draft
 from refold_store.looking import key_for_reading, look_state, look_unseen
+from refold_store.names import MAX_TURN
 from refold_store.reads import Read, State
 
 if TYPE_CHECKING:
     from refold_store.run import Run
 
-_AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_AGO = re.compile(r"-([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _AGO_US = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
-_VERSION = re.compile(r"(.*)@(\d+)", re.DOTALL)
+_AGO_MAX_US = 1e18
+"""Longest way back, in µs: 31,000 years."""
+_VERSION = re.compile(r"(.*)@([0-9]+)", re.DOTALL)
+_DAY = re.compile(r"[0-9]{4}-?[0-9]{2}-?[0-9]{2}|[0-9]{4}-?W[0-9]{2}(-?[0-9])?")
 _FORMS = "a seq (42), a version (routing@2, or key:NAME@2), a time with a zone (2026-11-30T02:00:00Z), -20m, or end"
+_DIGITS_MAX = 100
+"""Digits of a number that is read exactly; a column holds 19."""
 CLOCK_GAP_US = 1_000_000
 """A larger difference between an event's own clock and its recorded time is worth a warning."""
 
@@ -49,14 +55,14 @@ def resolve(run: Run, moment: int | str | datetime) -> Resolved:
     if text == "end":
         return Resolved(head)
     if text.isascii() and text.isdigit():
-        return _at_seq(int(text), head)
+        return _at_seq(_number(text), head)
     if (version := _VERSION.fullmatch(text.removeprefix("key:"))) is not None:
-        return _at_version(run, version[1], int(version[2]))
+        return _at_version(run, version[1], _number(version[2]))
     if text.startswith("turn:"):
         return _at_turn(run, text, head)
     if (ago := _AGO.fullmatch(text)) is not None:
-        micros = run.now_us() - int(float(ago[1]) * _AGO_US[ago[2]])
-        return _at_micros(run, micros, text, head)
+        micros = min(float(ago[1]) * _AGO_US[ago[2]], _AGO_MAX_US)  # infinity, too: before every event
+        return _at_micros(run, run.now_us() - int(micros), text, head)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -64,9 +70,20 @@ def resolve(run: Run, moment: int | str | datetime) -> Resolved:
     return _at_time(run, when, text, head)
 
 
+def _number(digits: str) -> int:
+    """The number that ASCII digits write; a very long one stands for some number that no column holds."""
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _DIGITS_MAX else 10**_DIGITS_MAX
+
+
+def _shown(number: int) -> str:
+    """A number as an error names it."""
+    return str(number) if abs(number) < 10**_DIGITS_MAX else f"of over {_DIGITS_MAX} digits"
+
+
 def _at_seq(seq: int, head: int) -> Resolved:
     if not 0 <= seq <= head:
-        raise NoSuchMoment(f"seq {seq} is not in this run; its newest is {head}", moment=seq)
+        raise NoSuchMoment(f"seq {_shown(seq)} is not in this run; its newest is {head}", moment=seq)
     return Resolved(seq)
 
 
@@ -78,28 +95,29 @@ def _at_version(run: Run, key: str, version: int) -> Resolved:
         raise NoSuchMoment(f"key {key!r} was never written in run {run.name!r}", moment=f"{key}@{version}")
     assert number is not None
     assert run_id is not None
-    found = run._backend.version(run_id, number, version)
+    found = None if version > MAX_TURN else run._backend.version(run_id, number, version)
     if found is None:
         raise NoSuchVersion(key=key, version=version, newest=newest.version)
     return Resolved(found.seq)
 
 
 def _at_turn(run: Run, text: str, head: int) -> Resolved:
-    number = text.removeprefix("turn:")
-    if not number.isascii() or not number.isdigit():
-        raise NoSuchMoment(f"{text!r}: a turn is written turn:7", moment=text)
-    seq = 0
-    for event in run.events():
-        if event.turn == int(number):
+    digits = text.removeprefix("turn:")
+    if not digits.isascii() or not digits.isdigit():
+        raise NoSuchMoment(f"{text[:40]!r}: a turn is written turn:7", moment=text)
+    seq, number = 0, _number(digits)
+    for event in run.events() if number <= MAX_TURN else ():
+        if event.turn == number:
             seq = event.seq
     if not seq:
-        raise NoSuchMoment(f"run {run.name!r} has no turn {number}", moment=text)
+        raise NoSuchMoment(f"run {run.name!r} has no turn {_shown(number)}", moment=text)
     return _whole(run, seq, seq, head)
 
 
 def _at_time(run: Run, when: datetime, text: str, head: int) -> Resolved:
     if when.tzinfo is None:
-        raise NoSuchMoment(f"{text!r} has no time zone; write it as {text}Z for UTC, or {text}+02:00", moment=text)
+        full = f"{text}T00:00:00" if _DAY.fullmatch(text) else text
+        raise NoSuchMoment(f"{text!r} has no time zone; write it as {full}Z for UTC, or {full}+02:00", moment=text)
     delta = when - datetime(1970, 1, 1, tzinfo=UTC)
     micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
     return _at_micros(run, micros, text, head)

@@ -26,9 +26,13 @@ UNFETCHED = 0
 """In place of an actor: the row came with a whole state, and only its value was fetched."""
 
 
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""What a datetime can say, in µs since the epoch."""
+
+
 def as_time(micros: int) -> datetime:
-    """A UTC datetime from µs since the epoch, exact."""
-    seconds, rest = divmod(micros, 1_000_000)
+    """A UTC datetime from µs since the epoch, exact; the nearest one that exists for what lies beyond the year 9999."""
+    seconds, rest = divmod(min(max(micros, _FIRST), _LAST), 1_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
 
 
@@ -144,8 +148,8 @@ class Read:
 
     @property
     def sensitive(self) -> bool:
-        """Whether the key is declared sensitive: show the value only when asked to."""
-        return self._key.sensitive
+        """Whether the key is declared sensitive, or was when it was written: show the value only when asked to."""
+        return self._key.sensitive or (self.seq > 0 and self._run.sensitive_since(self.key) <= self.seq)
 
     @property
     def trace_id(self) -> str | None:

@@ -312,6 +312,10 @@ class Run:
         """How a key is declared: by the schema in force, else by an older one of this run. Raises UnknownKey."""
         return key_for_reading(self, key)
 
+    def sensitive_since(self, key: str) -> int:
+        """The first seq at which a key counts as sensitive; 0 if it is declared so now, beyond all seqs if never."""
+        return sensitive_since(self, key)
+
     def now_us(self) -> int:
         """The store's clock, µs since the epoch."""
         return self.store._sealer.now(None)

@@ -19,6 +19,7 @@ from refold_store.codecs import JsonCodec
 from refold_store.comparable import Convert, converter
 from refold_store.conditions import Condition, compile_condition
 from refold_store.errors import ConditionError, ConfigError, UnknownKey
+from refold_store.families import Family
 from refold_store.jsontext import encode
 from refold_store.keys import Everyone, Key, Options
 from refold_store.names import check_name
@@ -64,7 +65,7 @@ class Invariant:
 class Schema:
     """A compiled state schema."""
 
-    __slots__ = ("_by_key", "_exact", "_families", "_found", "declaration_text", "fingerprint", "groups",
+    __slots__ = ("_by_key", "_exact", "_families", "_found", "_longest", "declaration_text", "fingerprint", "groups",
                  "invariants", "keys")  # fmt: skip
 
     def __init__(
@@ -73,13 +74,21 @@ class Schema:
         *,
         groups: Mapping[str, Sequence[str]] | None = None,
         invariants: Mapping[str, str] | None = None,
+        checked: bool = False,
     ) -> None:
+        """`checked`: the families are known not to overlap, because the declaration was stored."""
         self.keys = tuple(keys)
         self.groups = {name: tuple(members) for name, members in (groups or {}).items()}
         self._exact = {key.name: key for key in self.keys if key.family is None}
-        self._families = tuple((key.family, key) for key in self.keys if key.family is not None)
+        self._families: dict[str, list[tuple[Family, Key]]] = {}
+        for key in self.keys:
+            if key.family is not None:
+                self._families.setdefault(key.family.prefix, []).append((key.family, key))
+        self._longest = max(map(len, self._families), default=0)
         self._found: dict[str, Key] = dict(self._exact)
-        _check_families(self.keys)
+        if not checked:
+            _check_names(self.keys)
+            _check_families(self._families)
         self.invariants = tuple(self._invariant(name, text) for name, text in (invariants or {}).items())
         self._by_key: dict[str, tuple[Invariant, ...]] = {}
         self.declaration_text = encode(self.declaration())
@@ -95,17 +104,21 @@ class Schema:
 
     def _find(self, name: str) -> Key:
         check_name("key", name)
-        if "{" in name and any(family.template == name for family, _key in self._families):
+        if "{" in name and any(name == key.name for key in self.keys):
             raise UnknownKey(key=name, hint="this is the name of a family; fill in what stands in braces")
-        for family, key in self._families:
-            if family.match(name) is not None:
-                if len(self._found) >= _REMEMBERED:
-                    self._found = dict(self._exact)
-                self._found[name] = key
-                return key
+        for end in range(min(len(name), self._longest) + 1):
+            for family, key in self._families.get(name[:end], ()):
+                if family.match(name) is not None:
+                    if len(self._found) >= _REMEMBERED:
+                        self._found = dict(self._exact)
+                    self._found[name] = key
+                    return key
         near = difflib.get_close_matches(name[:200], [key.name for key in self.keys], n=3, cutoff=0.6)
+        inside = f"{name}/"
         near += [
-            f.template for f, _key in self._families if f.template.startswith(f"{name}/") and f.template not in near
+            key.name
+            for key in self.keys
+            if key.family is not None and key.name.startswith(inside) and key.name not in near
         ]
         raise UnknownKey(key=name, near=near)
 
@@ -163,7 +176,7 @@ class Schema:
             return Schema.open()
         groups = {name: tuple(members) for name, members in declaration["groups"].items()}
         keys = [_recorded_key(name, entry, groups) for name, entry in declaration["keys"].items()]
-        return Schema(keys, groups=groups, invariants=declaration["invariants"])
+        return Schema(keys, groups=groups, invariants=declaration["invariants"], checked=True)
 
     @staticmethod
     def open() -> Schema:
@@ -220,22 +233,32 @@ def _recorded_key(name: str, entry: Mapping[str, Any], groups: Mapping[str, Sequ
     )
 
 
-def _check_families(keys: Sequence[Key]) -> None:
+def _check_names(keys: Sequence[Key]) -> None:
     seen: set[str] = set()
     for key in keys:
         check_name("key", key.name)
         if key.name in seen:
             raise ConfigError(f"key {key.name!r} is declared twice", where=f"keys.{key.name}")
         seen.add(key.name)
-    families = [key.family for key in keys if key.family is not None]
-    for position, family in enumerate(families):
-        for other in families[position + 1 :]:
-            if family.overlaps(other):
-                raise ConfigError(
-                    f"the families {family.template!r} and {other.template!r} overlap: some keys belong to both; "
-                    "give one of them a literal part of its own",
-                    where=f"keys.{other.template}",
-                )
+
+
+def _check_families(families: Mapping[str, Sequence[tuple[Family, Key]]]) -> None:
+    """Raises ConfigError if two overlap. Only families of which one's literal start begins the other's can."""
+    open_ones: list[str] = []
+    for prefix in sorted(families):
+        while open_ones and not prefix.startswith(open_ones[-1]):
+            open_ones.pop()
+        open_ones.append(prefix)
+        here = families[prefix]
+        for position, (family, _key) in enumerate(here):
+            shorter = (other for start in open_ones[:-1] for other, _ in families[start])
+            for other in (*shorter, *(one for one, _ in here[:position])):
+                if family.overlaps(other):
+                    raise ConfigError(
+                        f"the families {other.template!r} and {family.template!r} overlap: some keys belong to both; "
+                        "give one of them a literal part of its own",
+                        where=f"keys.{family.template}",
+                    )
 
 
 def check_groups(groups: Mapping[str, Sequence[str]], *, agents: Iterable[str] | None = None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from refold_store.backend import Backend
+from refold_store.errors import ConfigError
 from refold_store.events import SEEN_NOW, Draft, Row, header, new_row
 from refold_store.heads import RunHead
 
@@ -14,6 +15,8 @@ SALT_POOL = 256
 """Salts drawn from the random port at once."""
 CLOCK_EVERY_S = 60.0
 """How often the database server's clock is compared."""
+CLOCK_END_US = 253_370_764_800_000_000
+"""The first moment of 9999, µs since the epoch. Clocks stay below: times that follow by 1 µs each must have a date."""
 
 
 class Sealer:
@@ -99,11 +102,19 @@ class Sealer:
         return self._salts.pop()
 
     def now(self, clock: int | None) -> int:
-        """µs since the epoch: the given clock, else the port's, else the process's moved to the server's."""
+        """µs since the epoch: the given clock, else the port's, else the process's moved to the server's.
+
+        Raises ConfigError if the port gives what is no time from 1970 to 9998.
+        """
         if clock is not None:
             return clock
         if self._port is not None:
-            return self._port()
+            now = self._port()
+            if not isinstance(now, int) or not 0 <= now < CLOCK_END_US:
+                raise ConfigError(
+                    f"the store's clock gives {now!r}: it gives whole µs since 1970, at most to the end of 9998"
+                )
+            return now
         if self.backend.name != "sqlite" and time.monotonic() > self._offset_due:
             self._offset_us = self.backend.clock_offset_us()
             self._offset_due = time.monotonic() + CLOCK_EVERY_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from refold_store.events import NO_TRACE, Trace
 from refold_store.heads import Heads
 from refold_store.listing import list_runs
 from refold_store.names import check_name
+from refold_store.postgres_url import NOT_A_URL
 from refold_store.reads import RunInfo
 from refold_store.run import Run
 from refold_store.schema import Schema
@@ -28,6 +30,8 @@ from refold_store.sealer import Sealer
 if TYPE_CHECKING:
     from refold_store.telemetry import Observer, Telemetry
 
+_MEANT_POSTGRES = re.compile(r"postgres(ql)?(\+\w+)?:", re.IGNORECASE)
+"""How URLs of PostgreSQL begin, misspelt ones included: they may hold a password and are no file names."""
 PAGE = 500
 """Runs listed in one query."""
 
@@ -99,6 +103,8 @@ def _backend(url: str, *, read_only: bool, create: bool) -> Backend:
         return SqliteBackend(":memory:", read_only=read_only, create=create)
     if url.startswith("sqlite:///"):
         return SqliteBackend(url.removeprefix("sqlite:///"), read_only=read_only, create=create)
+    if _MEANT_POSTGRES.match(url) or "password=" in url:
+        raise ConfigError(NOT_A_URL)
     if "://" in url:
         raise ConfigError(
             f"{url.split('://')[0]}:// is not a store refold knows; use sqlite:///FILE or postgresql://..."
@@ -232,7 +238,8 @@ class Store:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Store {self.backend} {self.url!r}>"
+        place = self._backend.place if self.backend == "postgresql" else self.url  # its URL may hold a password
+        return f"<Store {self.backend} {place!r}>"
 
 
 _SIGNS = ("OTEL_PYTHON_TRACER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER", "REFOLD_LOG")

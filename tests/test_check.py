@@ -114,7 +114,70 @@ def test_an_answers_file_that_is_none_is_refused(store_url: str, burr: Path, tmp
 
 
 def test_nothing_to_compare_is_no_success(store_url: str, burr: Path, tmp_path: Path) -> None:
-    """An empty answers file does not pass."""
+    """An empty answers file is an error that names it."""
     path = tmp_path / "answers.jsonl"
-    path.write_text("")
-    assert not check(store_url, path).ok
+    path.write_text("\n")
+    with pytest.raises(ConfigError, match=r"answers\.jsonl: no answers in the file"):
+        check(store_url, path)
+
+
+@pytest.fixture
+def city(store_url: str, tmp_path: Path) -> Path:
+    """An answers file to be written, beside a store with one imported run."""
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"run":"t1","seq":1,"kind":"write","agent":"a","key":"city","value":"Quebec"}\n')
+    assert import_files(store_url, [events]).ok
+    return tmp_path / "answers.jsonl"
+
+
+def test_expected_without_wrong_keys_is_compared(store_url: str, city: Path) -> None:
+    """Where no key is said to be wrong, each must end as expected."""
+    city.write_text('{"run":"t1","expected":{"city":"x"}}\n')
+    report = check(store_url, city)
+    assert [(one.what, one.expected, one.got) for one in report.mismatches] == [("wrong keys", [], ["city"])]
+    assert not report.ok
+
+
+def test_a_misspelt_member_is_no_success(store_url: str, city: Path) -> None:
+    """A member nobody knows is named and fails the check; known ones about something else do not."""
+    city.write_text('{"run":"t1","events":1,"finals":{"city":{"version":9}}}\n')
+    report = check(store_url, city)
+    assert (report.ok, report.unknown, report.mismatches) == (False, ["finals"], [])
+    city.write_text('{"run":"t1","events":1,"reward":1.0}\n')
+    report = check(store_url, city)
+    assert (report.ok, report.not_checked) == (True, ["reward"])
+
+
+@pytest.mark.parametrize("key", ["zz", "a\0b"])
+def test_answers_for_keys_that_are_not_declared(store_url: str, city: Path, key: str) -> None:
+    """A key the run's schema does not know, or that no key can have, is a mismatch, and the check goes on."""
+    answer = {"run": "t1", "final": {key: {"version": 1}}, "final_versions": {key: 1}, "expected": {key: "x"}}
+    city.write_text(json.dumps(answer) + "\n")
+    report = check(store_url, city)
+    assert [one.what for one in report.mismatches] == ["final documents", "final versions", "wrong keys"]
+    assert "declared" in str(report.mismatches[0].got) or "NUL" in str(report.mismatches[0].got)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"final": 5},
+        {"final": {"s": 1}},
+        {"asof": 5},
+        {"asof": ["x"]},
+        {"final_versions": []},
+        {"expected": "x"},
+        {"wrong_keys": 1},
+        {"wrong_keys": [[1]]},
+        {"events": True},
+        {"rejected_writes": "1"},
+    ],
+)
+def test_answers_of_another_form_are_refused(sqlite_url: str, tmp_path: Path, members: dict[str, Any]) -> None:
+    """A member of another form than documented is a ConfigError with file and line."""
+    events, answers = tmp_path / "events.jsonl", tmp_path / "answers.jsonl"
+    events.write_text('{"run":"t1","seq":1,"kind":"turn","agent":"a"}\n')
+    assert import_files(sqlite_url, [events], schema={"keys": {"k": {"owner": "a"}}}).ok
+    answers.write_text(json.dumps({"run": "t1", **members}) + "\n")
+    with pytest.raises(ConfigError, match=rf"answers\.jsonl:1: .*\"{next(iter(members))}\""):
+        check(sqlite_url, answers)

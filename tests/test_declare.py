@@ -287,7 +287,7 @@ def _unknown_agent() -> type:
         (_two_reducers, "second reducer", "Bad.a"),
         (_two_owners, "two owners, 'x' and 'y'", "Bad.a"),
         (_two_families, "two families", "Bad.a"),
-        (_overlap, "overlap", "Bad.keys.{a}/b"),
+        (_overlap, "overlap", "Bad.keys.a/{b}"),
         (_bad_option, "one of run, tenant, global", "Bad.a"),
         (_option_twice, "max_bytes twice", "Bad.a"),
         (_no_type, "no validator can be made", "Bad.a"),

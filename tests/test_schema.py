@@ -767,3 +767,38 @@ print(sorted({"pydantic", "jsonschema_rs", "yaml"} & set(sys.modules)))
         check=True,
     )
     assert done.stdout == "[]\n"
+
+
+def test_many_families_cost_no_more_than_they_are() -> None:
+    """Families are compared, and looked for, by their literal start only: thousands take no square of the time."""
+    keys = {f"family{number}/{{id}}": {"owner": "a"} for number in range(3000)}
+    with pytest.MonkeyPatch.context() as patch:
+        compared: list[object] = []
+        patch.setattr(Family, "overlaps", lambda _self, other: compared.append(other))
+        matched: list[object] = []
+        match = Family.match
+        patch.setattr(Family, "match", lambda self, key: (matched.append(key), match(self, key))[1])
+        schema = compile_schema({"keys": keys})
+        assert schema.key("family2999/x").name == "family2999/{id}"
+    assert (compared, matched) == ([], ["family2999/x"])
+
+
+def test_a_stored_declaration_is_not_compared_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was stored was checked before."""
+    schema = compile_schema({"keys": {"a/{x}/b": {"owner": "a"}, "a/{x}/c": {"owner": "a"}, "k": {"owner": "a"}}})
+    monkeypatch.setattr(Family, "overlaps", None)
+    again = Schema.from_declaration(decode(schema.declaration_text))
+    assert again == schema
+    assert again.key("a/1/c").name == "a/{x}/c"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("a/{x}", "a/b{y}"), ("{x}", "a{y}"), ("{x*}", "a/b/{y}"), ("a{x}c", "ab{y}"), ("a/{x}", "a/{y}")],
+)
+def test_families_that_overlap_are_found_in_either_order(names: tuple[str, str]) -> None:
+    """One that begins another is compared with it, whichever is declared first, and with others between."""
+    for order in (names, names[::-1]):
+        keys = {name: {"owner": "a"} for name in (order[0], "a0/{z}/z/z", "b/{z}/z/z", order[1])}
+        with pytest.raises(ConfigError, match="overlap"):
+            compile_schema({"keys": keys})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from claims import ONTARIO, QUEBEC, ClaimState
 
 from refold import (
     ABSENT,
+    ConfigError,
     NameInvalid,
     NoSuchMoment,
     NoSuchRun,
@@ -20,6 +22,7 @@ from refold import (
     Store,
     StoreClosed,
 )
+from refold_store.reads import as_time
 
 Open = Callable[..., Store]
 
@@ -346,3 +349,66 @@ def test_strict_reads_are_stored_when_they_return(open_new: Open) -> None:
     other = open_new(read_only=True).run("r")
     run.read_state("status", reader="a")
     assert [r.reader for r in other.readers("status")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "moment", ["99999999999999999999", "9" * 5000, "turn:" + "9" * 5000, "turn:99999999999999999999"]
+)
+def test_numbers_that_no_column_holds_are_no_moments(run: Run, moment: str) -> None:
+    """A seq or a turn of any number of digits is looked for, and not found."""
+    with pytest.raises(NoSuchMoment):
+        run.at(moment)
+    with pytest.raises(NoSuchMoment):
+        run.at(10**5000)
+
+
+@pytest.mark.parametrize("version", ["99999999999999999999", "9" * 5000])
+def test_versions_that_no_column_holds_are_not_there(run: Run, version: str) -> None:
+    """A version of any number of digits is looked for, and not found; leading zeros say nothing."""
+    with pytest.raises(NoSuchVersion):
+        run.at(f"routing@{version}")
+    assert run.at("routing@" + "0" * 200 + "1").seq == run.at("routing@1").seq
+
+
+@pytest.mark.parametrize("unit", ["ms", "d"])
+def test_a_time_ago_of_any_length(run: Run, unit: str) -> None:
+    """However far back: nothing was there."""
+    assert run.at("-" + "9" * 5000 + unit).seq == 0
+    assert run.at("-" + "9" * 400 + unit).seq == 0
+
+
+@pytest.mark.parametrize("moment", ["\u0663", "routing@\u0661", "turn:\u0661", "-\u0661d", "\u00b2"])
+def test_only_ascii_digits_are_digits(run: Run, moment: str) -> None:
+    """Digits of other scripts name no moment."""
+    with pytest.raises(NoSuchMoment):
+        run.at(moment)
+
+
+@pytest.mark.parametrize("text", ["2026-11-30", "2026-W49-1", "2026-11-30T02:00:00", "2026-11-30 02:00"])
+def test_the_time_proposed_is_a_moment(run: Run, text: str) -> None:
+    """What the error says to write instead can be written."""
+    with pytest.raises(NoSuchMoment, match="no time zone") as caught:
+        run.at(text)
+    proposed = re.search("write it as (.+) for UTC, or (.+)$", str(caught.value))
+    assert proposed is not None
+    assert [run.at(moment).seq >= 0 for moment in proposed.groups()] == [True, True]
+
+
+@pytest.mark.parametrize("now", [-1, 253_370_764_800_000_000, 2**70, 1.5, None])
+def test_a_clock_that_gives_no_time_stores_nothing(open_new: Open, now: object) -> None:
+    """A clock before 1970, after 9998 or of another type is named, and nothing is stored."""
+    times: list[object] = [now] * 10
+    store = open_new(ClaimState, clock=lambda: times.pop() if times else 1_000_000)
+    with pytest.raises(ConfigError, match="the store's clock gives"):
+        store.run("r").write_state("status", "open", writer="triage_agent")
+    times.clear()
+    assert store.runs() == []
+    store.run("r").write_state("status", "open", writer="triage_agent")
+    assert [event.kind for event in store.run("r").events()][-1] == "state.written"
+
+
+def test_times_beyond_the_last_are_shown_as_the_last() -> None:
+    """A log that holds a later time than a datetime can say stays readable."""
+    assert as_time(253_402_300_799_999_999) == datetime.max.replace(tzinfo=UTC)
+    assert as_time(253_402_300_800_000_000) == datetime.max.replace(tzinfo=UTC)
+    assert as_time(-(2**62)) == datetime.min.replace(tzinfo=UTC)

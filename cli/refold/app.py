@@ -8,9 +8,11 @@ Rules of this module
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
@@ -63,6 +65,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
 
 COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
+_OUTPUT_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
 ABOUT = """Shared state of AI agents: owned, versioned, read on the record.
 
 A RUN is one job; a KEY is one fact in it, written by its one owner. A MOMENT is a point in a run: 42 (a seq),
@@ -108,13 +112,16 @@ class Root(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         if any(name.startswith("OTEL_") for name in os.environ):
             _set_up_sdk()
-        try:
+        with _output_errors():
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit fails again
-            ctx.exit(exits.PIPE_CLOSED)
         return result
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with _output_errors():  # `--help` and `--version` print here
+            return super().make_context(info_name, args, parent, **extra)
 
     def main(
         self,
@@ -140,6 +147,31 @@ class Root(click.Group):
         sys.exit(code if isinstance(code, int) else exits.DONE)
 
 
+@contextmanager
+def _output_errors() -> Iterator[None]:
+    """What to do when standard output takes nothing more: be quiet if nobody listens, say so if it is full."""
+    try:
+        yield
+    except BrokenPipeError:
+        _drop_output()
+        raise click.exceptions.Exit(exits.PIPE_CLOSED) from None
+    except OSError as error:
+        if error.errno not in _OUTPUT_FAILS or error.filename is not None:
+            raise
+        _drop_output()
+        raise _OutputFull(f"cannot write standard output: {error.strerror}") from None
+
+
+class _OutputFull(click.ClickException):
+    """Standard output takes nothing more."""
+
+    exit_code = exits.UNAVAILABLE
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit fails again
+
+
 def _with_hint(error: click.UsageError) -> str:
     """A usage error as one line that says where to read on."""
     path = "refold" if error.ctx is None else error.ctx.command_path
@@ -152,6 +184,8 @@ def _with_hint(error: click.UsageError) -> str:
 def _set_up_sdk() -> None:
     from refold import sdk
 
+    if any(os.environ.get(name) for name in sdk.PROVIDERS):
+        sdk.check_providers()
     if any(os.environ.get(name) for name in sdk.VARIABLES):
         sdk.configure_sdk()
 

@@ -11,9 +11,11 @@ Rules of this module
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -95,6 +97,47 @@ def plural(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
+# --- files -------------------------------------------------------------------------------------
+
+
+def write_file(path: str, content: bytes) -> None:
+    """Write a file whole or leave what was there. Raises a usage error that says why it could not."""
+    target = os.path.realpath(path)
+    try:
+        if os.path.exists(target) and not os.path.isfile(target):  # a pipe or a device, like /dev/stdout
+            with open(target, "wb") as plain:
+                plain.write(content)
+            return
+        _replace(target, content)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise click.UsageError(f"cannot write {path!r}: {reason}") from None
+
+
+def _replace(target: str, content: bytes) -> None:
+    handle, beside = tempfile.mkstemp(prefix=f".{os.path.basename(target)[:100]}.", dir=os.path.dirname(target))
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, _mode_of(target))
+        os.replace(beside, target)
+    except BaseException:
+        os.unlink(beside)
+        raise
+
+
+def _mode_of(target: str) -> int:
+    """The rights of the file that is there, or those a new one gets."""
+    try:
+        return os.stat(target).st_mode & 0o777
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
 # --- printing ----------------------------------------------------------------------------------
 
 
@@ -116,8 +159,19 @@ def note(text: str) -> None:
 def document(value: Any) -> None:
     """One exact JSON document on one line. On a terminal what is not printable is escaped; it means the same."""
     text = jsontext.encode(value).decode()
+    if not _encodable(text):
+        text = "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
     click.echo(safe_json(text) if terminal() else text)
     sys.stdout.flush()
+
+
+def _encodable(text: str) -> bool:
+    """Whether standard output's encoding has every character of a text."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from refold.output import MASK, at_time, compact
 from refold_store import jsontext
 from refold_store.errors import InvalidValue
+from refold_store.looking import sensitive_since
 from refold_store.reads import as_time
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class Events:
     def _is_sensitive(self, key: str, seq: int) -> bool:
         since = self._sensitive.get(key)
         if since is None:
-            since = self._sensitive[key] = self._run.sensitive_since(key)
+            since = self._sensitive[key] = sensitive_since(self._run, key)
         return since <= seq
 
 

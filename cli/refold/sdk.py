@@ -22,6 +22,8 @@ VARIABLES = (
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
 )
 """Any of them asks for an SDK. An endpoint alone means the exporter `otlp`."""
+PROVIDERS = ("OTEL_PYTHON_TRACER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER")
+"""Any of them names a provider of another package, by its entry point."""
 
 
 @cache
@@ -38,6 +40,20 @@ def configure_sdk() -> None:
                 _say(f"OTEL_{signal}_EXPORTER={exporter!r} is not known here; one of: otlp, console, none")
         except ImportError:
             _say(f"exporting {signal.lower()} needs the extra: pip install 'refold[otlp]'")
+        except Exception as error:  # the SDK raises what it likes for a wrong value, some of it while it is imported
+            _say(f"exporting {signal.lower()} cannot be set up by the OTEL_ variables: {_words(error)}")
+
+
+def check_providers() -> None:
+    """Drop a provider that a variable names and nothing installed has: asking the API for it would fail later."""
+    from opentelemetry import metrics, trace
+
+    for name, get in zip(PROVIDERS, (trace.get_tracer_provider, metrics.get_meter_provider), strict=True):
+        if os.environ.get(name):
+            try:
+                get()
+            except Exception as error:  # whatever the named provider raises while it is loaded
+                _say(f"{name}={os.environ.pop(name)!r} cannot be loaded: {_words(error)}")
 
 
 def _exporter(signal: str) -> str:
@@ -83,6 +99,10 @@ def _metrics(exporter: str) -> None:
 def _name_service() -> None:
     if "service.name" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
         os.environ.setdefault("OTEL_SERVICE_NAME", "refold")
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _say(words: str) -> None:

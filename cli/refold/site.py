@@ -33,8 +33,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 STORE = "REFOLD_STORE"
 NO_STORE = f"no store given: pass --store URL or set {STORE} (sqlite:///FILE or postgresql://USER@HOST/DATABASE)"
-_USERINFO = re.compile(r"(://[^:/]*):.*@", re.DOTALL)
+_USERINFO = re.compile(r"^(\w[\w+.-]*:/{0,2}[^:/]*):.*@", re.DOTALL)
 _PARAMETER = re.compile(r"([?&\s][^=&?\s]*=)[^&]*")
+_NEGATIVE = re.compile(r"-\.?[0-9]")
 COMPLETIONS = 200
 """Runs or keys offered to a shell."""
 _PLAIN = re.compile(r"(?!-)[\w@%+=:,./-]+")
@@ -78,6 +79,39 @@ class Site:
             run = store.run(name, self.tenant)
             run.info()
             yield run
+
+
+COUNT = click.IntRange(0, (1 << 63) - 1)
+"""A whole number that a database takes."""
+
+
+class Dashed(click.Command):
+    """A command whose arguments may begin with a dash and a digit: `-5` is a value, `-20m` a moment, no options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if any(_NEGATIVE.match(word) for word in args):
+            args = self._arguments_last(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _arguments_last(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The same command line with options first, then `--`, then the arguments."""
+        takes_value = {
+            name
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option) and not param.is_flag
+            for name in param.opts
+        }
+        options: list[str] = []
+        arguments: list[str] = []
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                arguments += words
+            elif word == "-" or not word.startswith("-") or _NEGATIVE.match(word):
+                arguments.append(word)
+            else:
+                options += [word, *([next(words, "")] if word in takes_value else [])]
+        return [*options, "--", *arguments]
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from refold_replay.hashing import document_hash, text_hash
 from refold_replay.sources import Progress, read_lines, read_object
-from refold_store.errors import ConfigError, NameInvalid, NotExact, UnknownKey
+from refold_store.errors import ConfigError, NameInvalid, NoSuchMoment, NotExact, UnknownKey
 from refold_store.events import Event
 from refold_store.moments import Moment
 from refold_store.names import check_name
@@ -30,7 +30,6 @@ MISMATCHES_MAX = 10_000
 """Mismatches kept one by one; the counts go on."""
 
 _COMPARED = {"run", "asof", "final", "final_versions", "expected", "wrong_keys", "events", "rejected_writes"}
-_UNDECLARED = "not declared"
 _ELSEWHERE = {
     *("db_ok", "db_ok_recorded", "gt_db_sha256_recorded", "reward", "annotated"),
     *("keys_with_several_writers", "undeclared"),
@@ -109,6 +108,10 @@ class _Log:
     owners: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Owners that wrote in each transaction of the source."""
 
+    def seq(self, source: object) -> int | None:
+        """The seq of an event of the source."""
+        return self.seq_of.get(source) if type(source) is int else None
+
 
 def check(
     store: str | os.PathLike[str] | Store,
@@ -121,7 +124,7 @@ def check(
     if not isinstance(store, Store):
         with open_store(store, read_only=True, create=False) as opened:
             return check(opened, answers, tenant=tenant, progress=progress)
-    listed = list(_answers(answers)) if progress is not None else _answers(answers)
+    listed = list(read_answers(answers)) if progress is not None else read_answers(answers)
     total = len(listed) if isinstance(listed, list) else 0
     report, unknown = CheckReport(), set()
     for given in listed:
@@ -134,7 +137,7 @@ def check(
     return report
 
 
-def _answers(path: str | Path) -> Any:
+def read_answers(path: str | Path) -> Iterator[dict[str, Any]]:
     number = 0
     for number, raw in read_lines(path):
         try:
@@ -204,17 +207,18 @@ def _read_log(run: Run) -> _Log:
 def _full_read(run: Run, event: Event) -> Answer:
     """What a reader was shown, against the state at that moment."""
     assert event.key is not None
-    read = run.at(event.seq).read_state(event.key)
     shown = event.refs["shown"]
-    got = text_hash(b"null") if read.absent and event.version == read.version else text_hash(read.text)
     place = f"{event.key}, source seq {event.refs['source_seq']} (seq {event.seq})"
+    if isinstance(read := _read(run.at(event.seq), event.key), str):
+        return Answer(run.name, "full reads", place, f"version {event.version} {shown}", read)
+    got = text_hash(b"null") if read.absent and event.version == read.version else text_hash(read.text)
     return Answer(run.name, "full reads", place, f"version {event.version} {shown}", f"version {read.version} {got}")
 
 
 def _step(run: Run, log: _Log, step: Mapping[str, Any]) -> Answer:
     """The whole state after a step."""
     source = step.get("after_seq")
-    seq = log.seq_of.get(source) if isinstance(source, int) else None
+    seq = log.seq(source)
     place = f"turn {step.get('turn')}, source seq {source}"
     if seq is None:
         return Answer(run.name, "states", place, step.get("state_sha256"), "no event of this source seq")
@@ -231,29 +235,33 @@ def _check_end(report: CheckReport, run: Run, log: _Log, given: Mapping[str, Any
     """Documents and versions at the run's end."""
     end = run.at("end")
     for key, final in given.get("final", {}).items():
-        if (read := _read(end, key)) is None:
-            report.add(Answer(run.name, "final documents", key, "a document", _UNDECLARED))
+        if isinstance(read := _read(end, key), str):
+            report.add(Answer(run.name, "final documents", key, "a document", read))
             continue
         got = [read.version, None if read.absent else document_hash(read.json), read.seq]
-        expected = [final.get("version"), final.get("sha256"), log.seq_of.get(final.get("last_write_seq"))]
+        expected = [final.get("version"), final.get("sha256"), log.seq(final.get("last_write_seq"))]
         report.add(Answer(run.name, "final documents", key, expected, got))
     for key, version in given.get("final_versions", {}).items():
         read = _read(end, key)
-        report.add(Answer(run.name, "final versions", key, version, _UNDECLARED if read is None else read.version))
+        report.add(Answer(run.name, "final versions", key, version, read if isinstance(read, str) else read.version))
     if "expected" in given:
         expected = given["expected"]
         wrong = sorted(key for key, digest in expected.items() if _end_hash(end, key) != digest)
-        report.add(Answer(run.name, "wrong keys", "the end", sorted(set(given.get("wrong_keys", ())) & set(expected)), wrong))
+        report.add(
+            Answer(run.name, "wrong keys", "the end", sorted(set(given.get("wrong_keys", ())) & set(expected)), wrong)
+        )
 
 
 def _end_hash(end: Moment, key: str) -> str | None:
     read = _read(end, key)
-    return _UNDECLARED if read is None else None if read.absent else document_hash(read.json)
+    return read if isinstance(read, str) else None if read.absent else document_hash(read.json)
 
 
-def _read(end: Moment, key: str) -> Read | None:
-    """The end of a key; None if the run's schema declares none of this name, or it can have none."""
+def _read(moment: Moment, key: str) -> Read | str:
+    """A key at a moment, or why it cannot be read there."""
     try:
-        return end.read_state(key)
-    except (UnknownKey, NameInvalid):
-        return None
+        return moment.read_state(key)
+    except UnknownKey:
+        return "not declared"
+    except (NameInvalid, NoSuchMoment) as error:
+        return str(error)

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from refold_store.errors import ConfigError, Damaged, SchemaMismatch, StoreNewer, StoreOlder, StoreUnavailable
-from refold_store.postgres_url import libpq_url
+from refold_store.postgres_url import connect, libpq_url
 from refold_store.revision import HEAD_REVISION, OLDEST_USABLE, REVISION_SQL, REVISIONS, VERSION_TABLE
+from refold_store.rights import grant
 
 if TYPE_CHECKING:
     import psycopg
@@ -38,12 +39,6 @@ LOCK_ID: Final = 0x7265_666F_6C64
 PHASES: Final = ("pre", "post")
 MIGRATE: Final = "refold migrate"
 UPGRADE: Final = "pip install --upgrade refold"
-
-RELATIONS: Final = (
-    *("names", "runs", "schemas", "events", "keyframes", VERSION_TABLE),
-    *("event_log", "state_events", "current_state", "reads", "refusals"),
-)
-"""Tables and views that roles get rights on."""
 
 _FOLDER: Final = Path(__file__).parent / "migrations"
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -181,11 +176,10 @@ def migrate_postgres(url: str, phase: str | None = None) -> list[str]:
     `phase`: "pre" applies what is safe while processes of the release before still run, "post" what must wait until
     they are gone, None all of it. Raises StoreNewer, ConfigError, SchemaMismatch, StoreUnavailable.
     """
-    import psycopg
 
     if phase not in (None, *PHASES):
         raise ConfigError(f"unknown migration phase {phase!r}: give one of {', '.join(PHASES)}, or none for all")
-    with _postgres_errors(), psycopg.connect(libpq_url(url), autocommit=True) as connection:
+    with _postgres_errors(), connect(libpq_url(url), autocommit=True) as connection:
         _require_utf8(connection)
         with _migration_lock(connection):
             return _migrate_locked(connection, phase)
@@ -199,30 +193,13 @@ def postgres_roles(
     writer: select and insert. reader: select. keeper: what erasing and pruning need; the triggers still decide.
     Run it again after a migration. Raises ConfigError (a role that does not exist), StoreOlder, StoreUnavailable.
     """
-    import psycopg
 
     roles = {"writer": writer, "reader": reader, "keeper": keeper}
-    with _postgres_errors(), psycopg.connect(libpq_url(url)) as connection:
+    with _postgres_errors(), connect(libpq_url(url)) as connection:
         check_postgres(postgres_revision(connection))
         for kind, role in roles.items():
             if role is not None:
-                _grant(connection, kind, role)
-
-
-def _grant(connection: psycopg.Connection[Any], kind: str, role: str) -> None:
-    from psycopg import sql
-
-    if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is None:
-        raise ConfigError(f'PostgreSQL has no role {role!r}; create it first: CREATE ROLE "{role}" LOGIN')
-    home = connection.execute(
-        "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass(%s)", (VERSION_TABLE,)
-    ).fetchone()
-    assert home is not None, "the revision was just read from it"
-    script = (_FOLDER / "roles" / f"{kind}.sql").read_text(encoding="utf-8")
-    schema = sql.SQL(home[0])
-    tables = sql.SQL(", ").join(sql.SQL("{}.{}").format(schema, sql.Identifier(name)) for name in RELATIONS)
-    statement = sql.SQL(script).format(role=sql.Identifier(role), schema=schema, tables=tables)
-    connection.execute(statement)
+                grant(connection, kind, role)
 
 
 def _migrate_locked(connection: psycopg.Connection[Any], phase: str | None) -> list[str]:

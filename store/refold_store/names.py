@@ -23,7 +23,11 @@ def check_name(what: str, name: object) -> str:
     if type(name) is str and name in _known:
         return name
     if not isinstance(name, str):
-        raise NameInvalid(f"a {what} name must be text, not {type(name).__name__}: {name!r}", what=what, name=name)
+        raise NameInvalid(
+            f"{'an' if what[:1] in 'aeiou' else 'a'} {what} name must be text, not {type(name).__name__}: {name!r}",
+            what=what,
+            name=name,
+        )
     if "\0" in name:
         raise NameInvalid(f"the {what} name {name!r} holds a NUL character; remove it", what=what, name=name)
     try:

@@ -57,6 +57,15 @@ class PostgresBackend(Backend):
         try:
             self.place = f"{writer.info.host}:{writer.info.port}/{writer.info.dbname}"
             check_postgres(_revision(writer))
+        except psycopg.errors.InsufficientPrivilege as error:
+            self.close()
+            raise StoreUnavailable(
+                f"the role {writer.info.user!r} may not read refold's tables; "
+                "give it its rights as their owner: refold migrate --roles reader=ROLE (or writer=ROLE)"
+            ) from error
+        except psycopg.Error as error:
+            self.close()
+            raise _unavailable(error) from error
         except RefoldError:
             self.close()
             raise

@@ -25,6 +25,7 @@ from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 from refold_store.backend import Found
 from refold_store.errors import StoreClosed, StoreUnavailable
 from refold_store.events import Row
+from refold_store.postgres_url import connect
 
 READERS_MAX = 8
 """Reader connections of one process."""
@@ -61,7 +62,7 @@ class Link:
     __slots__ = ("_named", "_prepared", "connection", "cursor")
 
     def __init__(self, url: str, *, durable: bool = True) -> None:
-        self.connection: Connection = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor)
+        self.connection: Connection = connect(url, autocommit=True, cursor_factory=psycopg.RawCursor)
         # One spelling for all numbers and bytes, so that each statement is prepared once.
         self.connection.adapters.register_dumper(int, Int8BinaryDumper)
         self.connection.adapters.register_dumper(bytes, BytesBinaryDumper)

@@ -1,20 +1,31 @@
 """The URL of a PostgreSQL store. Light: psycopg loads when a URL is looked at.
 
 Rules of this module
-- A URL may hold a password, in any of its parts if it is misspelt: no message repeats any of it, libpq's texts included.
+- A URL may hold a password, in any of its parts if it is misspelt: no message repeats any of it, nor libpq's text.
 """
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 from refold_store.errors import ConfigError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 NOT_A_URL = (
     "not a PostgreSQL URL; write postgresql://USER@HOST/DATABASE, with special characters of the password "
     "percent-encoded"
 )
 _PORTS = re.compile(r"[0-9,]*")
+
+_MEANT = re.compile(r"postgres(ql)?(\+\w+)?:", re.IGNORECASE)
+
+
+def means_postgres(url: str) -> bool:
+    """Whether a text was meant for PostgreSQL, however misspelt: it may hold a password, and is no file's name."""
+    return _MEANT.match(url) is not None or "password=" in url
 
 
 def libpq_url(url: str) -> str:
@@ -34,3 +45,18 @@ def libpq_url(url: str) -> str:
     if not _PORTS.fullmatch(str(parts.get("port") or "")):
         raise ConfigError(NOT_A_URL)
     return plain
+
+
+def connect(url: str, **options: Any) -> Connection[Any]:
+    """A connection whose texts are UTF-8, whatever the URL or PGCLIENTENCODING asks for.
+
+    Raises ConfigError for a parameter that psycopg does not take, psycopg's OperationalError if there is no server.
+    """
+    import psycopg
+
+    try:
+        return psycopg.connect(url, client_encoding="UTF8", **options)
+    except psycopg.ProgrammingError:
+        raise ConfigError(
+            "PostgreSQL's driver refuses a parameter of the URL; check what stands after the ? (connect_timeout=5)"
+        ) from None

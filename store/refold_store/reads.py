@@ -149,7 +149,7 @@ class Read:
     @property
     def sensitive(self) -> bool:
         """Whether the key is declared sensitive, or was when it was written: show the value only when asked to."""
-        return self._key.sensitive or (self.seq > 0 and self._run.sensitive_since(self.key) <= self.seq)
+        return self._key.sensitive or (self.seq > 0 and self._run._sensitive_since(self.key) <= self.seq)
 
     @property
     def trace_id(self) -> str | None:

@@ -165,7 +165,7 @@ def load(path: str) -> Function:
     module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
     try:
         found = operator.attrgetter(attribute)(importlib.import_module(module_name))
-    except (ImportError, AttributeError, ValueError) as error:
+    except (Exception, SystemExit) as error:  # the module is the user's
         raise ConfigError(f"reducer {path!r} cannot be loaded: {error}") from error
     if not callable(found):
         raise ConfigError(f"reducer {path!r} is {kind_of(found)}, not a function")

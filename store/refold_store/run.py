@@ -27,6 +27,7 @@ from refold_store.looking import (
     look_state,
     look_unseen,
     schema_in_force,
+    sensitive_since,
     text_of_value,
 )
 from refold_store.moments import Moment, resolve
@@ -312,10 +313,6 @@ class Run:
         """How a key is declared: by the schema in force, else by an older one of this run. Raises UnknownKey."""
         return key_for_reading(self, key)
 
-    def sensitive_since(self, key: str) -> int:
-        """The first seq at which a key counts as sensitive; 0 if it is declared so now, beyond all seqs if never."""
-        return sensitive_since(self, key)
-
     def now_us(self) -> int:
         """The store's clock, µs since the epoch."""
         return self.store._sealer.now(None)
@@ -377,8 +374,8 @@ class Run:
         tenant = self.tenant if declared.scope == "tenant" else ""
         return Run(self.store, "", tenant, SCOPES[declared.scope])
 
-    def _value_text(self, key: str, declared: Key, found: Found) -> bytes:
-        return text_of_value(self, key, declared, found)
+    _value_text = text_of_value
+    _sensitive_since = sensitive_since
 
     def _run_id(self) -> int | None:
         found = self._id

@@ -121,7 +121,7 @@ def _from_path(document: Document, path: str, sections: Mapping[str, dict[str, A
     module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
     try:
         found = operator.attrgetter(name)(importlib.import_module(module))
-    except (ImportError, AttributeError, ValueError) as error:
+    except (Exception, SystemExit) as error:  # the module is the user's
         raise ConfigError(f"the class {path!r} cannot be loaded: {error}", where=where) from error
     if isinstance(found, Schema):
         return found

@@ -110,7 +110,7 @@ class Sealer:
             return clock
         if self._port is not None:
             now = self._port()
-            if not isinstance(now, int) or not 0 <= now < CLOCK_END_US:
+            if type(now) is not int or not 0 <= now < CLOCK_END_US:
                 raise ConfigError(
                     f"the store's clock gives {now!r}: it gives whole µs since 1970, at most to the end of 9998"
                 )

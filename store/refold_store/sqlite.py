@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import stat
 import threading
 import time
 import weakref
@@ -22,7 +23,7 @@ from typing import Any
 from urllib.parse import quote
 
 from refold_store.backend import Backend, Frame, HeadMoved, is_lone, is_write
-from refold_store.errors import ReadOnlyStore, StoreClosed, StoreUnavailable
+from refold_store.errors import ConfigError, ReadOnlyStore, StoreClosed, StoreUnavailable
 from refold_store.events import Row
 from refold_store.migrate import check_sqlite, ensure_sqlite
 from refold_store.sqlite_sql import INSERT_TRACED, INSERT_USUAL, SQL
@@ -60,6 +61,17 @@ class _Reader:
         self.close()
 
 
+def _check_place(path: str) -> None:
+    """Raises ConfigError for what no database file can be: a folder, or a pipe, which would wait for its other end."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return  # not there, or not to be seen: opening it says why
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        raise ConfigError(f"{path!r} is {kind}; give the path of a database file")
+
+
 class SqliteBackend(Backend):
     """One SQLite file, or one shared in-memory database."""
 
@@ -80,6 +92,8 @@ class SqliteBackend(Backend):
         self._depth = 0
         if (read_only or not create) and not self._memory and not os.path.exists(path):
             raise StoreUnavailable(f"no store at {path!r}; `refold init` or a write makes one")
+        if not self._memory:
+            _check_place(path)
         self._writer = self._connect()
         if not read_only:
             ensure_sqlite(lambda: self._writer)

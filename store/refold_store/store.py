@@ -21,7 +21,7 @@ from refold_store.events import NO_TRACE, Trace
 from refold_store.heads import Heads
 from refold_store.listing import list_runs
 from refold_store.names import check_name
-from refold_store.postgres_url import NOT_A_URL
+from refold_store.postgres_url import NOT_A_URL, means_postgres
 from refold_store.reads import RunInfo
 from refold_store.run import Run
 from refold_store.schema import Schema
@@ -30,8 +30,7 @@ from refold_store.sealer import Sealer
 if TYPE_CHECKING:
     from refold_store.telemetry import Observer, Telemetry
 
-_MEANT_POSTGRES = re.compile(r"postgres(ql)?(\+\w+)?:", re.IGNORECASE)
-"""How URLs of PostgreSQL begin, misspelt ones included: they may hold a password and are no file names."""
+_SCHEME = re.compile("(sqlite|sqlite3|file):", re.IGNORECASE)
 PAGE = 500
 """Runs listed in one query."""
 
@@ -103,8 +102,11 @@ def _backend(url: str, *, read_only: bool, create: bool) -> Backend:
         return SqliteBackend(":memory:", read_only=read_only, create=create)
     if url.startswith("sqlite:///"):
         return SqliteBackend(url.removeprefix("sqlite:///"), read_only=read_only, create=create)
-    if _MEANT_POSTGRES.match(url) or "password=" in url:
+    if means_postgres(url):
         raise ConfigError(NOT_A_URL)
+    if (scheme := _SCHEME.match(url)) is not None:
+        path = url[scheme.end() :].lstrip("/") or "FILE"
+        raise ConfigError(f"{scheme[0]} begins no store URL here; write sqlite:///{path}")
     if "://" in url:
         raise ConfigError(
             f"{url.split('://')[0]}:// is not a store refold knows; use sqlite:///FILE or postgresql://..."

@@ -64,6 +64,9 @@ class _Reader:
             return self.loader.construct_object(node)
         except yaml.YAMLError as error:
             raise self.error(str(getattr(error, "problem", error)), node, path) from error
+        except (ValueError, KeyError, AttributeError, IndexError) as error:  # PyYAML's constructors check little
+            kind = node.tag.rpartition(":")[2]
+            raise self.error(f"{node.value[:40]!r} is no {kind}; quote it if it is text", node, path) from error
 
     def mapping(self, node: Any, path: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}

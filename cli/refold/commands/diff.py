@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold import output, records
-from refold.site import Site, common, run_argument, sensitive_option
+from refold.site import Dashed, Site, common, run_argument, sensitive_option
 
 if TYPE_CHECKING:
     from refold_store.moments import Moment
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SIGNS = {"add": "+", "remove": "-", "replace": "~"}
 
 
-@click.command("diff")
+@click.command("diff", cls=Dashed)
 @run_argument
 @click.argument("moment_a", metavar="MOMENT")
 @click.argument("moment_b", metavar="MOMENT")

@@ -19,6 +19,7 @@ import click
 from refold import exits, output
 from refold.site import Site, common, shown_url
 from refold_store.errors import RefoldError, SchemaMismatch
+from refold_store.postgres_url import means_postgres
 
 if TYPE_CHECKING:
     from refold_store.store import Store
@@ -170,7 +171,7 @@ def _clock(store: Store) -> Iterator[Line]:
 
 def _disk(url: str) -> Iterator[Line]:
     """Room beside a SQLite file. A PostgreSQL server's disk cannot be seen from here."""
-    if "://" in url and not url.startswith("sqlite:///"):
+    if means_postgres(url) or ("://" in url and not url.startswith("sqlite:///")):
         return
     folder = os.path.dirname(os.path.abspath(url.removeprefix("sqlite:///"))) or "."
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold import output, records
-from refold.site import Site, common, run_argument, sensitive_option
+from refold.site import COUNT, Site, common, run_argument, sensitive_option
 from refold_store.events import KIND_ID
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def _kind_option(function: Any) -> Any:
 @click.command("events")
 @run_argument
 @_kind_option
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most so many.")
+@click.option("--after", type=COUNT, default=0, metavar="SEQ", help="Only events after this one.")
+@click.option("--limit", type=COUNT, metavar="N", help="At most so many.")
 @sensitive_option
 @common
 def events_command(
@@ -50,7 +50,7 @@ def events_command(
 @click.command("tail")
 @run_argument
 @_kind_option
-@click.option("--after", type=click.IntRange(min=0), metavar="SEQ", help=f"Begin after this one; else {LAST} back.")
+@click.option("--after", type=COUNT, metavar="SEQ", help=f"Begin after this one; else {LAST} back.")
 @sensitive_option
 @common
 def tail_command(site: Site, run_name: str, kinds: tuple[str, ...], after: int | None, show_sensitive: bool) -> None:

@@ -119,7 +119,7 @@ def _look(run: Run, key: str, moment: str, reader: str | None, show: bool, why_n
         ],
         replaced=_version(run, key, read.version - 1) if own and read.version > 1 else None,
         outdated=_outdated(run, read) if own else [],
-        near=difflib.get_close_matches(key, run.keys(), 3, 0.6) if read.version == 0 else [],
+        near=difflib.get_close_matches(key, set(run.keys()) - {key}, 3, 0.6) if read.version == 0 else [],
         recorded_as=reader if read.recorded else None,
         not_recorded=None if read.recorded else why_not,
         now_us=run.now_us(),
@@ -166,7 +166,10 @@ def _outdated(run: Run, read: Read) -> list[dict[str, Any]]:
     before = run.at((event.txn or event.seq) - 1)
     found = []
     for key, version in read.based_on:
-        newest = before.read_state(key).version
+        try:
+            newest = before.read_state(key).version
+        except UnknownKey:  # an import may rest on what its schema does not declare
+            continue
         if newest > version:
             since = _version(run, key, version + 1)
             found.append({"key": key, "version": version, "newest": newest, "since_seq": since["seq"]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from refold import output, records
-from refold.site import Site, common, declared_key, key_argument, run_argument, sensitive_option
+from refold.site import COUNT, Site, common, declared_key, key_argument, run_argument, sensitive_option
 
 
 @click.command("history")
@@ -36,7 +36,7 @@ def history_command(site: Site, run_name: str, key: str, show_sensitive: bool) -
 @click.command("readers")
 @run_argument
 @key_argument
-@click.option("--version", type=click.IntRange(min=0), metavar="N", help="Only reads of this version; 0: of no value.")
+@click.option("--version", type=COUNT, metavar="N", help="Only reads of this version; 0: of no value.")
 @common
 def readers_command(site: Site, run_name: str, key: str, version: int | None) -> None:
     """Show who read KEY of RUN, which version, and which was the newest then."""

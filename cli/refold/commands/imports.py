@@ -39,6 +39,8 @@ def import_command(
     checked = None
     if dry_run and answers is not None:
         raise click.UsageError("--check compares what was stored, and --dry-run stores nothing; leave one of them out")
+    if answers is not None:
+        _read_through(answers)
     if dry_run:
         report = _imported(site.store_url, files, dry_run=True, **options)
     else:
@@ -65,6 +67,7 @@ def check_command(site: Site, file: str, answers: str) -> None:
     Exit code 0 only if the store holds every run of FILE from these very lines, and every answer matches; each
     mismatch is named.
     """
+    _read_through(answers)
     with site.store() as store:
         missing = _not_from(store, site, file)
         report = _checked(store, site, answers)
@@ -76,6 +79,13 @@ def check_command(site: Site, file: str, answers: str) -> None:
         _tell_check(report)
     if missing or not report.ok:
         raise click.exceptions.Exit(exits.FOUND)
+
+
+def _read_through(answers: str) -> None:
+    """Read the answers to their end before anything is stored or compared: a mistake in them comes first."""
+    from refold_replay.checking import read_answers
+
+    deque(read_answers(answers), maxlen=0)
 
 
 def _not_from(store: Store, site: Site, file: str) -> list[str]:
@@ -166,8 +176,15 @@ def _tell_check(report: CheckReport) -> None:
         output.say(f"{output.safe(what)}: {matching:,} of {of:,}")
     output.say(f"two-owner transactions: {report.two_owner_transactions:,}")
     if report.not_checked:
-        output.note(f"not checked: {', '.join(report.not_checked)}")
-    output.say("ok: every answer matches" if report.ok else f"{len(report.mismatches):,} answers do not match")
+        output.note(f"not checked: {', '.join(map(output.safe, report.not_checked))}")
+    if report.ok:
+        output.say("ok: every answer matches")
+    elif report.mismatches or not report.unknown:
+        wrong = len(report.mismatches)
+        output.say(f"{output.plural(wrong, 'answer')} {'does' if wrong == 1 else 'do'} not match")
+    if report.unknown:
+        unknown = ", ".join(map(output.safe, report.unknown))
+        output.say(f"not ok: members that are not known, so not checked: {unknown}")
 
 
 def _check_members(report: CheckReport) -> dict[str, Any]:

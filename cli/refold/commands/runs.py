@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from refold import output, records
-from refold.site import Site, common
+from refold.site import COUNT, Site, common
 
 
 @click.command("runs")
 @click.option("--where", metavar="CONDITION", help='Only runs whose state fulfils it now: status == "open".')
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most so many.")
+@click.option("--limit", type=COUNT, metavar="N", help="At most so many.")
 @click.option("--all-tenants", is_flag=True, help="The runs of every tenant.")
 @common
 def runs_command(site: Site, where: str | None, limit: int | None, all_tenants: bool) -> None:

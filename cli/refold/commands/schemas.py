@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import click
 from refold import exits, output
 from refold.progress import bar
 from refold.site import Site, common, complete_runs
-from refold_store.errors import ConfigError, NoSuchRun
+from refold_store.errors import NoSuchRun, RefoldError
 
 if TYPE_CHECKING:
     from refold_store.keys import Key
@@ -65,9 +67,9 @@ def check_command(site: Site, file: str) -> None:
     """Check a schema FILE (YAML): owners, types, reducers, families, invariants."""
     try:
         schema = _from_file(file)
-    except ConfigError as error:
+    except RefoldError as error:
         if site.as_json:
-            output.document({"ok": False, "where": error.where, "message": str(error)})
+            output.document({"ok": False, "where": getattr(error, "where", None), "message": str(error)})
         else:
             output.note(f"refold: {error}")
         raise click.exceptions.Exit(exits.FOUND) from None
@@ -109,10 +111,7 @@ def infer_command(site: Site, files: tuple[str, ...], seed: str | None, target: 
     with bar("reading") as progress:
         found = infer_schema([Path(file) for file in files], seed=seed, progress=progress)
     if target is not None:
-        try:
-            Path(target).write_text(found.text, encoding="utf-8")
-        except OSError as error:
-            raise click.UsageError(f"cannot write {target!r}: {error.strerror}") from None
+        output.write_file(target, found.text.encode())
     if site.as_json:
         output.document(
             {"fingerprint": found.schema.fingerprint, "lines": found.lines, "guesses": found.guesses,
@@ -143,7 +142,8 @@ def _from_file(path: str) -> Schema:
 
     if not Path(path).is_file():
         raise click.UsageError(f"no file {path!r}")
-    return compile_schema(path)
+    with redirect_stdout(sys.stderr):  # it imports the modules a schema names, and they may print
+        return compile_schema(path)
 
 
 def _show(schema: Schema) -> None:

@@ -103,5 +103,7 @@ def _roles(text: str | None) -> dict[str, str]:
             continue
         if not mark or not name or kind not in ROLES:
             raise ConfigError(f"--roles {part.strip()!r}: write KIND=NAME with a kind of {', '.join(ROLES)}")
+        if kind in found:
+            raise ConfigError(f"--roles names two roles for {kind}; run it once for each")
         found[kind] = name
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,10 +12,13 @@ from refold import exits, output
 from refold.progress import bar
 from refold.site import Site, common, complete_runs
 from refold_store import jsontext
+from refold_store.backend import MAX_SEQ
 from refold_store.errors import InvalidValue
 
 if TYPE_CHECKING:
     from refold_replay.findings import Finding, VerifyReport
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @click.command("verify")
@@ -61,6 +65,8 @@ def verify_command(
             )
         if save_heads is not None and report.ok:
             _save_heads(store, save_heads)
+    if not report.runs and not all_tenants:
+        report.notes.append(f"no runs in tenant {site.tenant!r}")
     _tell(site, report)
     if not report.ok:
         raise click.exceptions.Exit(exits.FOUND)
@@ -99,16 +105,23 @@ def _save_heads(store: Any, path: str) -> None:
     from refold_replay.verify import heads
 
     found = [[tenant, run, seq, digest] for (tenant, run), (seq, digest) in sorted(heads(store).items())]
-    try:
-        Path(path).write_bytes(jsontext.encode({"heads": found}) + b"\n")
-    except OSError as error:
-        raise click.UsageError(f"cannot write {path!r}: {error.strerror}") from None
+    output.write_file(path, jsontext.encode({"heads": found}) + b"\n")
+
+
+def _head(listed: Any) -> tuple[str, str, int, str]:
+    """One head as --save-heads writes it. Raises ValueError."""
+    tenant, run, seq, digest = listed
+    if not (isinstance(tenant, str) and isinstance(run, str) and type(seq) is int and isinstance(digest, str)):
+        raise ValueError("a head is tenant, run, seq and digest")
+    if not (0 <= seq <= MAX_SEQ and _DIGEST.fullmatch(digest)):
+        raise ValueError("no such seq or digest")
+    return tenant, run, seq, digest
 
 
 def _load_heads(path: str) -> dict[tuple[str, str], tuple[int, str]]:
     try:
         document = jsontext.parse(Path(path).read_bytes())
-        return {(tenant, run): (seq, digest) for tenant, run, seq, digest in document["heads"]}
+        return {(tenant, run): (seq, digest) for tenant, run, seq, digest in map(_head, document["heads"])}
     except OSError as error:
         raise click.UsageError(f"cannot read {path!r}: {error.strerror}") from None
     except (InvalidValue, KeyError, TypeError, ValueError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold import output
-from refold.site import Missing, Site, common, key_argument, run_argument
+from refold.site import COUNT, Dashed, Missing, Site, common, key_argument, run_argument
 from refold_store import jsontext
 from refold_store.errors import InvalidValue, NoSuchRun
 
@@ -24,9 +24,7 @@ def _write_options(function: Any) -> Any:
         click.option("--request-id", metavar="ID", help="Makes repeating the command safe."),
         click.option("--schema", type=click.Path(), metavar="FILE", help="State schema of a new run, YAML."),
         click.option("--based-on", multiple=True, metavar="KEY@N", help="A version it rests on; may be repeated."),
-        click.option(
-            "--expected-version", type=click.IntRange(min=0), metavar="N", help="Refuse if the key has moved."
-        ),
+        click.option("--expected-version", type=COUNT, metavar="N", help="Refuse if the key has moved."),
         click.option("--basis", metavar="TEXT", help="The stated reason."),
         click.option("--writer", required=True, metavar="NAME", help="Who writes."),
     )
@@ -35,7 +33,7 @@ def _write_options(function: Any) -> Any:
     return function
 
 
-@click.command("write")
+@click.command("write", cls=Dashed)
 @run_argument
 @key_argument
 @click.argument("value", metavar="VALUE|@FILE|-")

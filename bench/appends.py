@@ -10,7 +10,7 @@ from bench.measure import Side
 from bench.registry import Check, Line, benchmark
 from bench.subject import Refold
 
-APPENDS, QUICK_APPENDS = 40_000, 5_000  # a value may hold 16 MiB: with the rounds' appends, it stays below
+APPENDS, QUICK_APPENDS = 100_000, 5_000
 EARLY = 1_000
 LATE_AIM = 1.2
 LINEAR_AIM = 1.2  # bytes an append over the last nine tenths, against the first tenth

@@ -14,7 +14,7 @@ import psycopg
 from bench.floors import Floor, PostgresFloor, SqliteFloor
 from bench.lab import SQLITE, Lab
 from bench.values import DOCUMENTS, OWNER, READER, Fact, key_names
-from refold import Owner, StateSchema, append, family, open_store
+from refold import Owner, StateSchema, append, family, max_bytes, open_store
 from refold_store.migrate import migrate_postgres
 
 RUN = "clm-77401"
@@ -26,7 +26,7 @@ class BenchState(StateSchema):
     """One family of facts, which a model checks, and one list of such facts."""
 
     fact: Annotated[Fact, Owner(OWNER), family("fact/{no}")]
-    log: Annotated[list[Fact], Owner(OWNER), append]
+    log: Annotated[list[Fact], Owner(OWNER), append, max_bytes(256 << 20)]
 
 
 class Refold:

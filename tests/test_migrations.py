@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ from refold_store.errors import ConfigError, SchemaMismatch, StoreNewer, StoreOl
 from refold_store.migrate import check_postgres, check_sqlite, ensure_sqlite, migrate_postgres, postgres_revision
 from refold_store.migrations.scripts import NoWayBack
 from refold_store.revision import HEAD_REVISION, REVISIONS
+from refold_store.store import open_store
 
 PACKAGE = Path(migrate.__file__).parent
 OPEN_SQLITE = """
@@ -304,6 +306,52 @@ def test_a_database_that_cannot_be_used_is_named(empty_pg_url: str, pg_server: A
         migrate_postgres("postgresql:///x?host=/nowhere")
     with pytest.raises(ConfigError, match="unknown migration phase"):
         migrate_postgres(empty_pg_url, "later")
+
+
+def test_a_role_without_rights_is_told(pg_url: str) -> None:
+    """A role that may not read the tables gets an error that names it, and what gives it its rights."""
+    with psycopg.connect(pg_url, autocommit=True) as admin:
+        admin.execute("DROP ROLE IF EXISTS powerless")
+        admin.execute("CREATE ROLE powerless LOGIN")
+    mark = "&" if "?" in pg_url else "?"
+    with pytest.raises(StoreUnavailable, match="'powerless' may not read.*refold migrate --roles"):
+        open_store(f"{pg_url}{mark}user=powerless")
+
+
+def test_a_parameter_that_is_none_is_told(pg_url: str) -> None:
+    """A URL's parameter that the driver does not take is an error of the configuration, opening and migrating."""
+    url = pg_url + ("&" if "?" in pg_url else "?") + "connect_timeout=abc"
+    for call in (open_store, migrate_postgres):
+        with pytest.raises(ConfigError, match="parameter of the URL"):
+            call(url)
+
+
+def test_texts_are_utf8_whatever_is_asked_for(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another client encoding, in the URL or the environment, changes nothing."""
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    url = pg_url + ("&" if "?" in pg_url else "?") + "client_encoding=SQL_ASCII"
+    schema = {"keys": {"k": {"owner": "a"}}}
+    for place in (url, pg_url):
+        with open_store(place, schema) as store:
+            store.run("r\u00e9\u20ac").write_state("k", "\u20ac", writer="a")
+            assert [info.name for info in store.runs()] == ["r\u00e9\u20ac"]
+
+
+def test_what_can_be_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder, a pipe and a URL cut short are named, and make no file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for url, says in (
+        ("folder", "is a folder"),
+        ("sqlite:///pipe", "no regular file"),
+        ("sqlite:x.db", "sqlite:///x.db$"),
+        ("file:x.db", "sqlite:///x.db$"),
+        ("file:///x.db", "sqlite:////x.db$"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            open_store(url)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
 
 
 # --- the next release ------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import sys
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
+from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -802,3 +803,36 @@ def test_families_that_overlap_are_found_in_either_order(names: tuple[str, str])
         keys = {name: {"owner": "a"} for name in (order[0], "a0/{z}/z/z", "b/{z}/z/z", order[1])}
         with pytest.raises(ConfigError, match="overlap"):
             compile_schema({"keys": keys})
+
+
+@pytest.mark.parametrize(
+    "scalar",
+    [
+        "2026-99-99",
+        "!!int foo",
+        "!!bool x",
+        "2026-02-30T10:00:00Z",
+        '!!float ""',
+        "0x_",
+        pytest.param("9" * 5000, id="long"),
+    ],
+)
+def test_scalars_that_yaml_cannot_make(tmp_path: Path, scalar: str) -> None:
+    """A scalar that only looks like its type is an error with file and line."""
+    path = tmp_path / "s.yaml"
+    path.write_text(f"keys:\n  k: {{owner: a, max_bytes: {scalar}}}\n")
+    with pytest.raises(ConfigError, match=r"s\.yaml:2: keys\.k\.max_bytes: .*quote it"):
+        compile_schema(path)
+
+
+@pytest.mark.parametrize("text", ["raise KeyError(1)", "import sys; sys.exit(3)", "def", "raise OSError"])
+@pytest.mark.parametrize("form", ["state_schema: {0}.x", "keys: {{k: {{owner: a, reducer: '{0}:x'}}}}"])
+def test_modules_that_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, form: str) -> None:
+    """A module that fails, ends the process or does not parse, and a relative one, are errors of the schema."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "broken_module_h15.py").write_text(text + "\n")
+    for name in ("broken_module_h15", "..", ".x"):
+        path = tmp_path / "s.yaml"
+        path.write_text(form.format(name) + "\n")
+        with pytest.raises(ConfigError, match="cannot be loaded"):
+            compile_schema(path)

@@ -105,7 +105,7 @@ def _backend(url: str, *, read_only: bool, create: bool) -> Backend:
     if means_postgres(url):
         raise ConfigError(NOT_A_URL)
     if (scheme := _SCHEME.match(url)) is not None:
-        path = url[scheme.end() :].lstrip("/") or "FILE"
+        path = url[scheme.end() :].removeprefix("//") or "FILE"
         raise ConfigError(f"{scheme[0]} begins no store URL here; write sqlite:///{path}")
     if "://" in url:
         raise ConfigError(

@@ -314,7 +314,7 @@ def test_a_role_without_rights_is_told(pg_url: str) -> None:
         admin.execute("DROP ROLE IF EXISTS powerless")
         admin.execute("CREATE ROLE powerless LOGIN")
     mark = "&" if "?" in pg_url else "?"
-    with pytest.raises(StoreUnavailable, match="'powerless' may not read.*refold migrate --roles"):
+    with pytest.raises(StoreUnavailable, match=r"'powerless' may not read.*refold migrate --roles"):
         open_store(f"{pg_url}{mark}user=powerless")
 
 

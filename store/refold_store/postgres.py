@@ -58,9 +58,10 @@ class PostgresBackend(Backend):
             self.place = f"{writer.info.host}:{writer.info.port}/{writer.info.dbname}"
             check_postgres(_revision(writer))
         except psycopg.errors.InsufficientPrivilege as error:
+            role = writer.info.user
             self.close()
             raise StoreUnavailable(
-                f"the role {writer.info.user!r} may not read refold's tables; "
+                f"the role {role!r} may not read refold's tables; "
                 "give it its rights as their owner: refold migrate --roles reader=ROLE (or writer=ROLE)"
             ) from error
         except psycopg.Error as error:

@@ -126,7 +126,7 @@ def test_postgres_migrations_add_up_to_the_tables(pg_url: str, empty_pg_url: str
         tables.metadata("postgresql").create_all(engine)
         engine.dispose()
         assert postgres_catalog(migrated) == postgres_catalog(described)
-        assert len(postgres_catalog(migrated)[2]) == 12
+        assert len(postgres_catalog(migrated)[2]) == 13
 
 
 def test_both_databases_have_the_same_columns() -> None:

@@ -46,7 +46,20 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "readers": Entry("history", "Who read a key, which version, and was it stale."),
         "events": Entry("events", "The log of a run."),
         "tail": Entry("events", "The log of a run as it grows."),
-        "diff": Entry("diff", "What changed between two moments of a run."),
+        "diff": Entry("diff", "What changed between two moments of a run, or of two runs."),
+    },
+    "Explain": {
+        "log": Entry("story", "A run as a readable story."),
+        "blame": Entry("blame", "Which version set each part of a value, and who wrote it."),
+        "find": Entry("find", "The moments at which a condition became true."),
+        "explain": Entry("lineage", "What a reader read of a key, was it current or stale, and what it wrote on it."),
+        "impact": Entry("lineage", "What rests on a version: its readers, their writes, and on."),
+        "why": Entry("lineage", "What a version rests on, back to the first causes."),
+        "lint": Entry("lint", "Shared state that smells: one reader, no reader, decisions on old versions."),
+    },
+    "Try": {
+        "whatif": Entry("whatif", "Replay a run with a change, without a model: what would differ."),
+        "fork": Entry("fork", "A new run that goes on from a moment of another."),
     },
     "Write": {
         "write": Entry("write", "Write a key."),
@@ -59,6 +72,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Keep": {
         "verify": Entry("verify", "Check that the log holds: digests, order, owners, types, reads."),
+        "anchor": Entry("anchor", "The newest digest of every run, signed, to be kept elsewhere."),
+        "keygen": Entry("anchor", "Make a key that signs anchors and bundles."),
+        "export": Entry("bundles", "A run as one file that verifies by itself."),
+        "erase": Entry("keeping", "Erase values for good; the log still verifies."),
+        "prune": Entry("keeping", "Roll up old reads."),
+        "archive": Entry("keeping", "Move old runs out into bundles."),
         "doctor": Entry("doctor", "Check the store's surroundings and say what to do."),
     },
 }

@@ -114,6 +114,8 @@ def run_members(info: RunInfo) -> dict[str, Any]:
         "head_seq": info.head_seq,
         "opened_at": at_time(info.opened_at),
         "last_at": at_time(info.last_at),
+        "forked_from": info.forked_from,
+        "forked_at": info.forked_at,
     }
 
 

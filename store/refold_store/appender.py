@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from refold_store import jsontext
-from refold_store.backend import MAX_SEQ, Backend, Frame, HeadMoved
+from refold_store.backend import MAX_SEQ, Backend, Frame
 from refold_store.batching import groups_of, known, names_of, repeats
 from refold_store.errors import (
     Damaged,
@@ -26,6 +26,7 @@ from refold_store.errors import (
 from refold_store.events import RUN_OPENED, SCHEMA_DECLARED, WRITTEN, Draft, Row, Trace
 from refold_store.fold import body_text
 from refold_store.heads import CONTENDED_COMMITS, VALUE_MAX, Heads, RunHead, fold_from_frame
+from refold_store.keeping import HeadMoved
 from refold_store.plan import FRAME_MIN, Change, plan_unit, refs_text, refusal
 from refold_store.requests import Op, Request, Unit, Written
 from refold_store.schema import Schema
@@ -153,6 +154,8 @@ class Appender:
             if head.id is None:
                 opened_at = self.sealer.now(request.clock)
                 head.id = self.backend.create_run(head.tenant, head.scope, head.name, opened_at)
+                if self.backend.parent_of(head.id, writer=True) is not None:
+                    self.heads.load(head)  # forked by another process a moment ago
         schema = request.schema
         if schema.fingerprint != head.fingerprint and schema.fingerprint not in self._stored_schemas:
             self.backend.put_schema(schema.fingerprint, schema.declaration_text)
@@ -326,7 +329,7 @@ class Appender:
         if head.id is None:
             return None
         sql = self.backend.sql
-        found = self.backend.writer_query(sql.request, (head.id, unit.request_id))
+        found = self.backend.spanning_rows(sql.request, head.id, (unit.request_id,), writer=True)
         if not found:
             return None
         first = Row(*found[0])
@@ -335,10 +338,10 @@ class Appender:
             raise RequestReused(request_id=unit.request_id or "", seq=first.seq, key=op.name, writer=op.writer)
         last = first.seq
         if first.txn is not None:
-            last = self.backend.writer_query(sql.txn_end, (head.id, first.txn, MAX_SEQ))[0][0]
+            last = self.backend.writer_query(sql.txn_end, (first.run, first.txn, MAX_SEQ))[0][0]
         return [
             Written(self.backend.text_of(row.key, writer=True) or "", row.version or 0, row.seq, head.name)
-            for row in (Row(*row) for row in self.backend.writer_query(sql.events, (head.id, first.seq - 1, last)))
+            for row in (Row(*row) for row in self.backend.writer_query(sql.events, (first.run, first.seq - 1, last)))
         ]
 
     def _refused(self, request: Request, unit: Unit, error: Refused, now: int, rows: list[Row]) -> bool:

@@ -9,22 +9,16 @@ Rules of this module
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from refold_store.errors import Damaged
 from refold_store.events import Row
-from refold_store.names import check_name
+from refold_store.keeping import Keeping
 
 MAX_SEQ = (1 << 32) - 1
 """Largest seq of a run: it shares a 64-bit row number with the run on SQLite."""
-
-
-class HeadMoved(Exception):
-    """Another process appended to this run first; nothing was stored."""
 
 
 class Found(NamedTuple):
@@ -78,6 +72,17 @@ class Frame(NamedTuple):
     body: bytes
 
 
+class Place(NamedTuple):
+    """Where an event stands: the run that holds it, and its row's place in the chain."""
+
+    run: int
+    seq: int
+    recorded_at: int
+    clock: int | None
+    txn: int | None
+    digest: bytes
+
+
 class RunRow(NamedTuple):
     """A line of `runs` with the place of its head."""
 
@@ -88,6 +93,8 @@ class RunRow(NamedTuple):
     opened_at: int
     head: int
     last_at: int
+    parent: str | None
+    parent_seq: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +103,18 @@ class Statements:
 
     insert: str
     find_run: str
+    parent_of: str
+    children: str
+    lock_runs: str
+    open_run: str
+    detach: str
     names_by_text: str
     names_by_ids: str
     head: str
     newest: str
     newest_seen: str
     many_seen: str
+    many_at: str
     absent_seen: str
     since: str
     sizes: str
@@ -125,27 +138,22 @@ class Statements:
     keys: str
 
 
-class Backend(ABC):
+class Backend(Keeping):
     """A database that holds logs. Subclasses own the connections, appending, and error translation."""
 
     name: str
-    sql: Statements
     place: str
     """Where it is, fit to be shown: no user, password or parameter."""
 
     def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-        self._texts: dict[int, str] = {}
+        super().__init__()
+        self._forks: set[int] = set()
         self.epoch = 0
         """Grows when a lost connection was replaced. What was read or stored without a sync before may be gone."""
         self.on_reconnect: Callable[[], None] | None = None
         """Told when a lost connection for writes is back. Must not raise."""
 
     # --- what a subclass gives ---------------------------------------------------------------
-
-    @abstractmethod
-    def query(self, sql: str, args: Sequence[Any]) -> list[Any]:
-        """All rows of one statement on a reader connection."""
 
     @abstractmethod
     def query_one(self, sql: str, args: Sequence[Any]) -> Any:
@@ -156,24 +164,8 @@ class Backend(ABC):
         """Rows of one statement on a reader connection, fetched `batch` at a time."""
 
     @abstractmethod
-    def writer_query(self, sql: str, args: Sequence[Any]) -> list[Any]:
-        """All rows of one statement on the writer connection, inside its open transaction if there is one."""
-
-    @abstractmethod
-    def append(self, rows: list[Row], *, durable: bool) -> None:
-        """Insert rows in one transaction. Raises HeadMoved if any (run, seq) is taken; then nothing was stored."""
-
-    @abstractmethod
-    def exclusive(self, runs: Sequence[int]) -> AbstractContextManager[None]:
-        """Nobody else appends to these runs while it is open; `append` inside belongs to it."""
-
-    @abstractmethod
     def create_run(self, tenant: str, scope: int, name: str, opened_at: int) -> int:
         """The id of the run, made now if new."""
-
-    @abstractmethod
-    def add_names(self, names: Sequence[str]) -> None:
-        """Intern names that are not stored yet."""
 
     @abstractmethod
     def put_schema(self, fingerprint: str, declaration: bytes) -> None:
@@ -195,81 +187,80 @@ class Backend(ABC):
     def after_fork(self) -> None:
         """In a forked child: put inherited connections away and make fresh ones."""
 
-    def before_fork(self) -> None:  # noqa: B027  # most have nothing to do
+    def before_fork(self) -> None:
         """Wait until no connection is in use, and keep it so until `after_fork_in_parent`."""
 
-    def after_fork_in_parent(self) -> None:  # noqa: B027
+    def after_fork_in_parent(self) -> None:
         """Go on as before."""
 
-    # --- names -------------------------------------------------------------------------------
+    # --- runs and their pieces ---------------------------------------------------------------
 
-    def intern(self, names: Iterable[str]) -> None:
-        """Make sure every name has an id; afterwards `ids[name]` finds it."""
-        missing = sorted({name for name in names if name not in self._ids})
-        if not missing:
-            return
-        self._look_up(missing)
-        absent = [name for name in missing if name not in self._ids]
-        if absent:
-            self.add_names(absent)
-            self._look_up(absent)
+    def find_run(self, tenant: str, scope: int, name: str, *, writer: bool = False) -> int | None:
+        """The id of a run, or None."""
+        rows = (self.writer_query if writer else self.query)(self.sql.find_run, (tenant, scope, name))
+        return self.met(rows[0][0], rows[0][1]) if rows else None
 
-    def look_up(self, name: str) -> int | None:
-        """The id of a name on the writer connection, or None. Adds nothing: a rollback would take it back."""
-        if name not in self._ids:
-            self._look_up((name,))
-        return self._ids.get(name)
+    def met(self, run: int, parent: int | None) -> int:
+        """Remember of a run whether it is a fork; its ancestors are looked up when needed. Returns the run."""
+        if parent is not None:
+            self._forks.add(run)
+        return run
 
-    def _look_up(self, names: Sequence[str]) -> None:
-        for name in names:
-            for number, text in self.writer_query(self.sql.names_by_text, (name,)):
-                self._remember(number, text)
+    def parent_of(self, run: int, *, writer: bool = False) -> tuple[int, int] | None:
+        """(run, seq) that a fork goes on from; None for any other run. Asked anew: a fork may become self-contained."""
+        if run not in self._forks:
+            return None
+        parent, at = (self.writer_query if writer else self.query)(self.sql.parent_of, (run,))[0]
+        if parent is None:
+            self._forks.discard(run)
+            return None
+        rows = (self.writer_query if writer else self.query)(self.sql.parent_of, (parent,))
+        self.met(parent, rows[0][0] if rows else None)
+        return parent, at
 
-    def _remember(self, number: int, text: str) -> None:
-        self._ids[text] = number
-        self._texts[number] = text
+    def pieces(self, run: int, upto: int = MAX_SEQ, *, writer: bool = False) -> list[tuple[int, int, int]]:
+        """(run, first seq, last seq) of the logs that make up a run up to a seq, oldest first, its own last."""
+        found = []
+        while run in self._forks and (parent := self.parent_of(run, writer=writer)) is not None:
+            if parent[1] < upto:
+                found.append((run, parent[1] + 1, upto))
+            run, upto = parent[0], min(parent[1], upto)
+        found.append((run, 1, upto))
+        return found[::-1]
 
-    @property
-    def ids(self) -> dict[str, int]:
-        """Interned names; only those met so far."""
-        return self._ids
-
-    def id_of(self, name: str) -> int | None:
-        """The id of a key's name, or None if the store has never seen it. Raises NameInvalid."""
-        found = self._ids.get(name)
-        if found is None:
-            check_name("key", name)
-            for found, text in self.query(self.sql.names_by_text, (name,)):
-                self._remember(found, text)
+    def children(self, run: int) -> list[tuple[int, str, str, int]]:
+        """(run, tenant, name, seq) of the forks made directly from a run."""
+        found = [(row[0], row[1], row[2], row[3]) for row in self.query(self.sql.children, (run,))]
+        self._forks.update(row[0] for row in found)
         return found
 
-    def text_of(self, number: int | None, *, writer: bool = False) -> str | None:
-        """The name behind an id."""
-        if number is None:
-            return None
-        texts = self._texts
-        return texts[number] if number in texts else self.learn((number,), writer=writer)[number]
+    def spanning(
+        self, sql: str, run: int, args: Sequence[Any], upto: int = MAX_SEQ, *, after: int = 0, writer: bool = False
+    ) -> list[Any]:
+        """Rows of a statement with parameters (run, *args, upto), of each piece of a run in turn."""
+        ask = self.writer_query if writer else self.query
+        if run not in self._forks:
+            return ask(sql, (run, *args, upto))
+        pieces = self.pieces(run, upto, writer=writer)
+        return [row for piece, _first, last in pieces if last > after for row in ask(sql, (piece, *args, last))]
 
-    def learn(self, numbers: Iterable[int], *, writer: bool = False) -> dict[int, str]:
-        """Look up the names behind ids in one statement; returns all that are known."""
-        texts = self._texts  # another one may take its place after a lost connection
-        missing = sorted({number for number in numbers if number not in texts})
-        if missing:
-            ask = self.writer_query if writer else self.query
-            for number, text in ask(self.sql.names_by_ids, (str(missing),)):
-                self._remember(number, text)
-                texts[number] = text
-            lost = [number for number in missing if number not in texts]
-            if lost:
-                raise Damaged(f"the log uses name ids {lost[:5]}, which table names does not hold; restore a backup")
-        return texts
+    def spanning_rows(self, sql: str, run: int, args: Sequence[Any], *, writer: bool = False) -> list[Any]:
+        """Event rows of a statement with parameters (run, *args), of each piece of a run in turn."""
+        ask = self.writer_query if writer else self.query
+        if run not in self._forks:
+            return ask(sql, (run, *args))
+        pieces = self.pieces(run, writer=writer)
+        return [row for piece, _, last in pieces for row in ask(sql, (piece, *args)) if row[1] <= last]
+
+    def streaming(
+        self, sql: str, run: int, args: Sequence[Any], upto: int, batch: int, *, after: int = 0
+    ) -> Iterator[Any]:
+        """`spanning`, fetched `batch` rows at a time."""
+        for piece, _first, last in self.pieces(run, upto):
+            if last > after:
+                yield from self.stream(sql, (piece, *args, last), batch)
 
     # --- reads -------------------------------------------------------------------------------
-
-    def find_run(self, tenant: str, scope: int, name: str) -> int | None:
-        """The id of a run, or None."""
-        rows = self.query(self.sql.find_run, (tenant, scope, name))
-        return rows[0][0] if rows else None
 
     def head(self, run: int, *, writer: bool = False) -> tuple[int, bytes, int] | None:
         """Newest (seq, digest, recorded_at) of a run, or None if it holds no event."""
@@ -280,29 +271,67 @@ class Backend(ABC):
         """The newest state event of a key at or before a seq."""
         if writer:
             rows = self.writer_query(self.sql.newest, (run, key, upto))
-            return Found(*rows[0]) if rows else None
+            found = Found(*rows[0]) if rows else None
+        else:
+            found = self._newest(run, key, upto)
+        return self.inherited(run, key, upto, writer=writer) if found is None and run in self._forks else found
+
+    def inherited(self, run: int, key: int, upto: int = MAX_SEQ, *, writer: bool = False) -> Found | None:
+        """The newest state event of a key that a fork shares with its ancestors, at or before a seq."""
+        parent = self.parent_of(run, writer=writer)
+        return None if parent is None else self.newest(parent[0], key, min(parent[1], upto), writer=writer)
+
+    def _newest(self, run: int, key: int, upto: int) -> Found | None:
         row = self.query_one(self.sql.newest, (run, key, upto))
         return None if row is None else _new_found(Found, row)
 
     def newest_seen(self, run: int, key: int) -> Found | None:
-        """The newest state event of a key together with the run's head in the same snapshot."""
+        """The newest state event of a key among a run's own, together with its head in the same snapshot."""
         row = self.query_one(self.sql.newest_seen, (run, key))
         return None if row is None else _new_found(Found, row)
 
     def version(self, run: int, key: int, version: int) -> Found | None:
         """The state event that made a version."""
-        rows = self.query(self.sql.version, (run, key, version))
-        return Found(*rows[0]) if rows else None
+        for piece, _first, last in reversed(self.pieces(run)):
+            rows = self.query(self.sql.version, (piece, key, version))
+            if rows and rows[0][0] <= last:
+                return Found(*rows[0])
+        return None
+
+    def at_seq(self, run: int, seq: int) -> Place | None:
+        """The event at a seq; where its read was pruned, the newest before it. None: the run holds nothing there."""
+        for piece, _first, last in reversed(self.pieces(run, seq)):
+            rows = self.query(self.sql.at_seq, (piece, last))
+            if rows:
+                return Place(piece, *rows[0])
+        return None
+
+    def txn_end(self, run: int, txn: int, upto: int = MAX_SEQ) -> int:
+        """The last seq of a transaction of this very run that begins at seq `txn`."""
+        return int(self.query(self.sql.txn_end, (run, txn, upto))[0][0])
 
     def frame(self, run: int, key: int, upto: int, *, writer: bool = False) -> Frame | None:
         """The newest keyframe of a key at or before a seq."""
-        rows = (self.writer_query if writer else self.query)(self.sql.frame, (run, key, upto))
-        return Frame(*rows[0]) if rows else None
+        for piece, _first, last in reversed(self.pieces(run, upto, writer=writer)):
+            rows = (self.writer_query if writer else self.query)(self.sql.frame, (piece, key, last))
+            if rows:
+                return Frame(*rows[0])
+        return None
 
     def since(self, run: int, key: int, after: int, upto: int, *, writer: bool = False) -> list[Any]:
         """(seq, version, kind, body) of a key's state events after one seq up to another, oldest first."""
-        return (self.writer_query if writer else self.query)(self.sql.since, (run, key, after, upto))
+        return self.spanning(self.sql.since, run, (key, after), upto, after=after, writer=writer)
 
     def state(self, run: int, upto: int = MAX_SEQ) -> list[Held]:
-        """The newest state event of every key at or before a seq, in one statement."""
-        return [_new_held(Held, row) for row in self.query(self.sql.state, (run, upto))]
+        """The newest state event of every key at or before a seq, of one snapshot."""
+        if run not in self._forks or (parent := self.parent_of(run)) is None:
+            return [_new_held(Held, row) for row in self.query(self.sql.state, (run, upto))]
+        head = self.head(run)
+        newest = parent[1] if head is None else head[0]
+        upto = min(upto, newest)
+        found = {row.key: row._replace(head=newest) for row in self.state(parent[0], min(parent[1], upto))}
+        if upto > parent[1]:
+            rows = self.query(self.sql.many_at, (run, str(list(found)), upto))
+            rows += self.query(self.sql.state, (run, upto))
+            found |= {row.key: row._replace(head=newest) for row in (Held(*row) for row in rows)}
+        return list(found.values())

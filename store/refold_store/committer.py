@@ -13,7 +13,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -177,6 +179,13 @@ class Committer:
         """Append everything that is pending now. Raises if it cannot be stored."""
         with self._lock:
             self._flush(durable=durable)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody in this process appends while it is open; what waited is stored before."""
+        with self._lock:
+            self._flush(durable=False)
+            yield
 
     def close(self) -> None:
         """Flush, stop the background thread, refuse further calls."""

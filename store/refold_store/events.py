@@ -43,6 +43,8 @@ KINDS: tuple[str, ...] = (
     "reads.pruned",
     "note.added",
     "replay.started",
+    "run.forked",
+    "run.archived",
 )
 """Kind names by their stored number. Numbers are never reused."""
 
@@ -50,6 +52,7 @@ KIND_ID: dict[str, int] = {name: number for number, name in enumerate(KINDS) if 
 
 WRITTEN, DELETED, READ, REFUSED = 1, 2, 3, 4
 RUN_OPENED, RUN_IMPORTED, SCHEMA_DECLARED = 5, 6, 7
+ERASED, PRUNED, RUN_FORKED, RUN_ARCHIVED = 20, 21, 24, 25
 
 SEEN_NOW = -1
 """`seen_seq` of a draft read that saw whatever is the head when it is sealed (imports)."""

@@ -128,8 +128,7 @@ class Heads:
         head.seq, head.digest, head.recorded_at = 0, genesis(head.tenant, head.name, head.scope), 0
         head.schemas = []
         if head.id is None:
-            rows = backend.writer_query(backend.sql.find_run, (head.tenant, head.scope, head.name))
-            head.id = rows[0][0] if rows else None
+            head.id = backend.find_run(head.tenant, head.scope, head.name, writer=True)
         if head.id is not None and (found := backend.head(head.id, writer=True)) is not None:
             head.seq, head.digest, head.recorded_at = found
             head.schemas = declared_schemas(backend, head.id, writer=True)
@@ -152,9 +151,7 @@ class Heads:
 
     def written(self, head: RunHead) -> list[str]:
         """The names of all keys ever written in a run."""
-        if head.id is None:
-            return []
-        return [row[0] for row in self.backend.writer_query(self.backend.sql.keys, (head.id,))]
+        return [] if head.id is None else written_keys(self.backend, head.id, writer=True)
 
     def text(self, head: RunHead, name: str, key: Key) -> bytes | None:
         """The value text of a key at the run's head, or None if it is absent."""
@@ -188,13 +185,21 @@ class Heads:
             key_id = self.backend.ids[name]
             frame = self.backend.frame(head.id, key_id, at.seq, writer=True)
             at.frame_bytes = len(frame.body) if frame else 0
-            rows = self.backend.writer_query(self.backend.sql.sizes, (head.id, key_id, frame.seq if frame else 0))
-            at.since_bytes = int(rows[0][0])
+            after = frame.seq if frame else 0
+            rows = self.backend.spanning(
+                self.backend.sql.sizes, head.id, (key_id, after), MAX_SEQ, after=after, writer=True
+            )
+            at.since_bytes = sum(int(row[0]) for row in rows)
+
+
+def written_keys(backend: Backend, run: int, *, writer: bool = False) -> list[str]:
+    """The names of all keys ever written in a run, in byte order."""
+    return sorted({row[0] for row in backend.spanning(backend.sql.keys, run, (), writer=writer)}, key=str.encode)
 
 
 def declared_schemas(backend: Backend, run: int, *, writer: bool = False) -> list[tuple[int, str]]:
     """(seq, fingerprint) of each schema.declared of a run, oldest first."""
-    rows = (backend.writer_query if writer else backend.query)(backend.sql.by_kind, (run, SCHEMA_DECLARED))
+    rows = backend.spanning_rows(backend.sql.by_kind, run, (SCHEMA_DECLARED,), writer=writer)
     return [(row.seq, jsontext.decode(row.body)["fingerprint"]) for row in (Row(*row) for row in rows) if row.body]
 
 

@@ -47,10 +47,10 @@ def readers_of(run: Run, key: str, version: int | None) -> list[ReadRecord]:
         number = NO_ID
     sql = run._backend.sql
     found = []
-    rows = run._backend.query(sql.reads_of_key, (run_id, number))
-    rows += run._backend.query(sql.reads_of_many, (run_id,))
+    rows = run._backend.spanning_rows(sql.reads_of_key, run_id, (number,))
+    rows += run._backend.spanning_rows(sql.reads_of_many, run_id, ())
     # After the reads: a version that one of them saw must not be missing here.
-    seqs = [row[0] for row in run._backend.query(sql.versions, (run_id, number))]
+    seqs = [row[0] for row in run._backend.spanning(sql.versions, run_id, (number,))]
     for row in sorted(rows, key=lambda row: row[1]):
         event = event_of(run, Row(*row))
         seen = event.seen_seq or 0
@@ -75,7 +75,9 @@ def list_runs(store: Store, tenant: str | None, after: int, limit: int) -> list[
 
 
 def _info(row: RunRow) -> RunInfo:
-    return RunInfo(row.tenant, row.name, row.head, as_time(row.opened_at), as_time(row.last_at), SCOPE_NAMES[row.scope])
+    opened_at, last_at = as_time(row.opened_at), as_time(row.last_at)
+    scope = SCOPE_NAMES[row.scope]
+    return RunInfo(row.tenant, row.name, row.head, opened_at, last_at, scope, row.parent, row.parent_seq)
 
 
 def run_info(run: Run) -> RunInfo:

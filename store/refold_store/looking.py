@@ -44,7 +44,7 @@ def look(run: Run, key: str) -> tuple[Found | None, int]:
             return found, found.head
         rows = backend.query(backend.sql.absent_seen, (run_id, number))
         if rows:
-            return None, rows[0][0] or 0
+            return backend.inherited(run_id, number), rows[0][0] or 0
 
 
 def look_unseen(run: Run, key: str, upto: int = MAX_SEQ) -> Found | None:
@@ -68,7 +68,11 @@ def look_many(run: Run, keys: Sequence[str]) -> tuple[dict[str, Found], int]:
     head = run.head_seq()
     numbers = {number: key for key in keys if (number := backend.id_of(key)) is not None}
     rows = [Found(*row) for row in backend.query(backend.sql.many_seen, (run_id, str(list(numbers))))]
-    return {numbers[row.key]: row for row in rows}, rows[0].head if rows else head
+    found = {numbers[row.key]: row for row in rows}
+    for number, key in numbers.items():
+        if key not in found and (row := backend.inherited(run_id, number)) is not None:
+            found[key] = row
+    return found, rows[0].head if rows else head
 
 
 def look_state(run: Run, upto: int) -> State:
@@ -93,7 +97,7 @@ def fold_state(run: Run, upto: int) -> dict[str, Any]:
         return {}
     newest: dict[int, tuple[bytes | None, int]] = {}
     updates: dict[int, list[tuple[int, int, int, bytes | None]]] = {}
-    for key, kind, body, seq in run._backend.stream(run._backend.sql.fold, (run_id, upto), FOLD_BATCH):
+    for key, kind, body, seq in run._backend.streaming(run._backend.sql.fold, run_id, (), upto, FOLD_BATCH):
         newest[key] = (body, seq) if kind == WRITTEN else (None, seq)
         if body is not None and not body.startswith(WHOLE) and b'"update":' in body:
             updates.setdefault(key, []).append((seq, 0, kind, body))

@@ -131,11 +131,11 @@ def _at_micros(run: Run, micros: int, text: str, head: int) -> Resolved:
     low, high, clock = 0, head, None
     while low < high:
         middle = (low + high + 1) // 2
-        _seq, recorded_at, clock_at, _txn = run._backend.query(run._backend.sql.at_seq, (run_id, middle))[0]
-        if recorded_at <= micros:
-            low, clock = middle, clock_at if clock_at is None else recorded_at - clock_at
+        place = run._backend.at_seq(run_id, middle)
+        if place is None or place.recorded_at <= micros:
+            low, clock = middle, place and (None if place.clock is None else place.recorded_at - place.clock)
         else:
-            high = middle - 1
+            high = place.seq - 1
     warning = None
     if clock is not None and abs(clock) > CLOCK_GAP_US:
         warning = (
@@ -151,13 +151,13 @@ def _whole(run: Run, seq: int, forward: int, head: int) -> Resolved:
     run_id = run._run_id()
     if not seq or run_id is None:
         return Resolved(seq)
-    txn = run._backend.query(run._backend.sql.at_seq, (run_id, seq))[0][3]
-    if txn is None:
+    place = run._backend.at_seq(run_id, seq)
+    if place is None or place.txn is None or place.seq < seq:
         return Resolved(seq)
-    last = run._backend.query(run._backend.sql.txn_end, (run_id, txn, min(head, MAX_SEQ)))[0][0]
+    last = run._backend.txn_end(place.run, place.txn, min(head, MAX_SEQ))
     if last == seq:
         return Resolved(seq)
-    return Resolved(last if forward else txn - 1)
+    return Resolved(last if forward else place.txn - 1)
 
 
 class Moment:

@@ -16,20 +16,19 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from refold_store.backend import MAX_SEQ, Backend, Found, Frame, HeadMoved, is_lone, is_write
+from refold_store.backend import Backend, Found, Frame, is_lone, is_write
 from refold_store.errors import ReadOnlyStore, RefoldError, StoreClosed, StoreUnavailable
 from refold_store.events import Row
+from refold_store.keeping import HeadMoved
 from refold_store.migrate import check_postgres
 from refold_store.postgres_links import Connection, Link, Readers
-from refold_store.postgres_sql import INSERT_MANY, NAMES, SQL, TYPES
+from refold_store.postgres_sql import INSERT_MANY, LOCK_RUN, NAMES, SQL, TYPES
 from refold_store.postgres_url import libpq_url
 from refold_store.revision import REVISION_SQL
 
 RECONNECT_S = 10.0
 """How long a write waits for a lost server to come back before StoreUnavailable."""
 RECONNECT_PAUSE_MIN_S, RECONNECT_PAUSE_MAX_S = 0.01, 0.2
-LOCK_RUNS, LOCK_RUN = 1919248999, 1919248998
-"""First halves of the advisory lock numbers: numbering runs, appending to one run."""
 
 T = TypeVar("T")
 
@@ -126,9 +125,7 @@ class PostgresBackend(Backend):
         rows = self.query(sql, args)
         return rows[0] if rows else None
 
-    def newest(self, run: int, key: int, upto: int = MAX_SEQ, *, writer: bool = False) -> Found | None:
-        if writer:
-            return super().newest(run, key, upto, writer=True)
+    def _newest(self, run: int, key: int, upto: int) -> Found | None:
         return self._found(SQL.newest, (run, key, upto))
 
     def newest_seen(self, run: int, key: int) -> Found | None:
@@ -246,6 +243,9 @@ class PostgresBackend(Backend):
         finally:
             self._open_exclusive = False
 
+    def change(self, sql: str, args: Sequence[Any]) -> int:
+        return self._links[True].cursor.execute(sql, args).rowcount
+
     def _begin(self, runs: Sequence[int]) -> Link:
         link = self._link(durable=True)
         try:
@@ -267,14 +267,14 @@ class PostgresBackend(Backend):
     # --- runs, names, schemas, keyframes -----------------------------------------------------
 
     def create_run(self, tenant: str, scope: int, name: str, opened_at: int) -> int:
-        if rows := self.writer_query(SQL.find_run, (tenant, scope, name)):
-            return int(rows[0][0])
+        if (found := self.find_run(tenant, scope, name, writer=True)) is not None:
+            return found
 
         def once() -> int:
             link = self._link(durable=True)
             try:
                 link.connection.execute("BEGIN")
-                link.connection.execute("SELECT pg_advisory_xact_lock($1::int8)", (LOCK_RUNS,))
+                link.connection.execute(SQL.lock_runs)
                 link.connection.execute(
                     "INSERT INTO runs (id, tenant, scope, name, opened_at) "
                     "SELECT coalesce(max(id), 0) + 1, $1::text, $2::int2, $3::text, $4::int8 FROM runs "
@@ -285,7 +285,7 @@ class PostgresBackend(Backend):
             except BaseException:
                 link.roll_back()
                 raise
-            return int(link.rows(SQL.find_run, (tenant, scope, name))[0][0])
+            return self.met(*link.rows(SQL.find_run, (tenant, scope, name))[0])
 
         return self._reconnecting(once)
 

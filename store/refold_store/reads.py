@@ -237,7 +237,7 @@ class ReadRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run at a glance."""
+    """A run at a glance. A fork names the run it goes on from and the seq; a self-contained one does not."""
 
     tenant: str
     name: str
@@ -245,3 +245,5 @@ class RunInfo:
     opened_at: datetime
     last_at: datetime
     scope: str = "run"
+    forked_from: str | None = None
+    forked_at: int | None = None

@@ -17,6 +17,7 @@ from refold_store import jsontext
 from refold_store.backend import MAX_SEQ, Found
 from refold_store.errors import ConfigError, TransactionInvalid
 from refold_store.events import KIND_ID, READ, Draft, Event, Row, new_row
+from refold_store.heads import written_keys
 from refold_store.keys import Key
 from refold_store.listing import follow, readers_of, run_info
 from refold_store.looking import (
@@ -256,7 +257,7 @@ class Run:
         run_id, number = self._run_id(), self._backend.id_of(key)
         if run_id is None or number is None:
             return []
-        rows = self._backend.query(self._backend.sql.history, (run_id, number, until))
+        rows = self._backend.spanning(self._backend.sql.history, run_id, (number,), until)
         return [Read(self, key, declared, Found(*row), row[0], False) for row in rows]
 
     def readers(self, key: str, *, version: int | None = None) -> list[ReadRecord]:
@@ -275,7 +276,7 @@ class Run:
             return
         left = MAX_SEQ if limit is None else limit
         name = self._backend.text_of
-        for raw in self._backend.stream(self._backend.sql.events, (run_id, after, until), 500):
+        for raw in self._backend.streaming(self._backend.sql.events, run_id, (after,), until, 500, after=after):
             row = new_row(Row, raw)
             if wanted is None or row.kind in wanted:
                 if left <= 0:
@@ -290,7 +291,7 @@ class Run:
     def keys(self) -> list[str]:
         """The names of all keys ever written in this run, in byte order."""
         run_id = self._run_id()
-        return [] if run_id is None else [row[0] for row in self._backend.query(self._backend.sql.keys, (run_id,))]
+        return [] if run_id is None else written_keys(self._backend, run_id)
 
     def info(self) -> RunInfo:
         """Tenant, name, newest seq, times. Raises NoSuchRun."""

@@ -22,9 +22,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
-from refold_store.backend import Backend, Frame, HeadMoved, is_lone, is_write
+from refold_store.backend import Backend, Frame, is_lone, is_write
 from refold_store.errors import ConfigError, ReadOnlyStore, StoreClosed, StoreUnavailable
 from refold_store.events import Row
+from refold_store.keeping import HeadMoved
 from refold_store.migrate import check_sqlite, ensure_sqlite
 from refold_store.sqlite_sql import INSERT_TRACED, INSERT_USUAL, SQL
 
@@ -256,6 +257,12 @@ class SqliteBackend(Backend):
             with self._transaction():
                 yield
 
+    def change(self, sql: str, args: Sequence[Any]) -> int:
+        try:
+            return self._writer.execute(sql, args).rowcount
+        except sqlite3.Error as error:
+            raise _unavailable(error) from error
+
     def _patiently(self, action: Any) -> Any:
         """Run `action`, again while another process holds the write lock, with short random pauses."""
         deadline = 0.0
@@ -284,15 +291,16 @@ class SqliteBackend(Backend):
             self._patiently(lambda: self._writer.execute(sql, args))
 
     def create_run(self, tenant: str, scope: int, name: str, opened_at: int) -> int:
-        if not (rows := self.writer_query(SQL.find_run, (tenant, scope, name))):
+        if (found := self.find_run(tenant, scope, name, writer=True)) is None:
             self._add(
                 "INSERT INTO runs (id, tenant, scope, name, opened_at) "
                 "SELECT (SELECT coalesce(max(id), 0) + 1 FROM runs), ?1, ?2, ?3, ?4 "
                 "WHERE NOT EXISTS (SELECT 1 FROM runs WHERE tenant = ?1 AND scope = ?2 AND name = ?3)",
                 (tenant, scope, name, opened_at),
             )
-            rows = self.writer_query(SQL.find_run, (tenant, scope, name))
-        return int(rows[0][0])
+            found = self.find_run(tenant, scope, name, writer=True)
+            assert found is not None
+        return found
 
     def add_names(self, names: Sequence[str]) -> None:
         for name in names:

@@ -39,6 +39,7 @@ KEYED_READS: Final = "kind = 3 AND key IS NOT NULL"
 OTHERS: Final = "kind > 3 OR key IS NULL"
 FIRST_WRITES: Final = "version = 1 AND kind <= 2"
 REQUESTS: Final = "request_id IS NOT NULL"
+FORKS: Final = "parent IS NOT NULL"
 
 
 def metadata(backend: Backend) -> MetaData:
@@ -69,7 +70,7 @@ def _names(found: MetaData, backend: Backend) -> None:
 
 
 def _runs(found: MetaData, backend: Backend) -> None:
-    Table(
+    table = Table(
         "runs",
         found,
         Column("id", Integer, primary_key=True, autoincrement=False),
@@ -77,8 +78,11 @@ def _runs(found: MetaData, backend: Backend) -> None:
         Column("name", _text(backend), nullable=False),
         Column("scope", SmallInteger, nullable=False, server_default=text("0")),
         Column("opened_at", BigInteger, nullable=False),
+        Column("parent", Integer),
+        Column("parent_seq", BigInteger),
         UniqueConstraint("tenant", "scope", "name", name="runs_name"),
     )
+    _index(table, "runs_parent", ["parent"], FORKS)
 
 
 def _schemas(found: MetaData, backend: Backend) -> None:

@@ -25,5 +25,13 @@ def runs_command(site: Site, where: str | None, limit: int | None, all_tenants: 
         return
     columns = (["tenant"] if all_tenants else []) + ["run", "events", "opened", "last event"]
     members = (["tenant"] if all_tenants else []) + ["run", "head_seq", "opened_at", "last_at"]
+    if any(one["forked_from"] is not None for one in found):
+        columns.append("goes on from")
+        members.append("forked")
+    shown = [one | {"forked": _forked(one["forked_from"], one["forked_at"])} for one in found]
     empty = "no runs" if all_tenants else f"no runs in tenant {site.tenant!r}; --all-tenants looks in all"
-    output.table(columns, [[one[name] for name in members] for one in found], empty=empty)
+    output.table(columns, [[one[name] for name in members] for one in shown], empty=empty)
+
+
+def _forked(run: str | None, seq: int | None) -> str | None:
+    return None if run is None else f"{run}, seq {seq}"

@@ -4,4 +4,5 @@ GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {tables} TO {role};
 GRANT INSERT ON {schema}.names, {schema}.runs, {schema}.schemas, {schema}.events, {schema}.keyframes TO {role};
 GRANT UPDATE (body, salt, commitment), DELETE ON {schema}.events TO {role};
+GRANT UPDATE (parent, parent_seq) ON {schema}.runs TO {role};
 GRANT DELETE ON {schema}.keyframes TO {role};

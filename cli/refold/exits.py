@@ -25,6 +25,8 @@ from refold_store.errors import (
 
 DONE = 0
 FOUND = 1
+NO = 1
+"""A question that is answered with yes or no was answered with no."""
 USAGE = 2
 MISSING = 3
 REFUSED = 4
@@ -38,7 +40,8 @@ HELP: tuple[tuple[int, str], ...] = (
     (DONE, "done; a key that is absent is an answer, too"),
     (
         FOUND,
-        "a check found something: verify, check, doctor, import with errors, schema check; or stored rows are damaged",
+        "a check found something: verify, check, doctor, import with errors, schema check; or stored rows are damaged; "
+        "or the answer is no: find, readers --reader",
     ),
     (USAGE, "the command line, a name, a condition, a schema or a file is wrong"),
     (MISSING, "no such run, key, version or moment"),

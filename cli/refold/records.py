@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from refold.output import MASK, at_time, compact
 from refold_store import jsontext
-from refold_store.errors import InvalidValue
+from refold_store.erased import own_erasure
 from refold_store.looking import sensitive_since
 from refold_store.reads import as_time
 
@@ -38,17 +38,18 @@ def time_of(when: datetime | None) -> str | None:
 
 def content(read: Read, show_sensitive: bool) -> dict[str, Any]:
     """The members that say what a read holds."""
+    said = own_erasure(read)
     found: dict[str, Any] = {
         "value": None, "absent": read.absent, "deleted": read.deleted, "masked": False, "erased": False,
+        "erased_by": None if said is None else said.by, "erased_at": None if said is None else at_time(said.at),
     }  # fmt: skip
     if read.absent:
         return found
+    if read.erased:
+        return found | {"erased": True}
     if read.sensitive and not show_sensitive:
         return found | {"masked": True}
-    try:
-        return found | {"value": jsontext.decode(read.text)}
-    except InvalidValue:  # the store's word for an erased value
-        return found | {"erased": True}
+    return found | {"value": jsontext.decode(read.text)}
 
 
 def state_of(record: dict[str, Any]) -> str | None:
@@ -59,14 +60,19 @@ def state_of(record: dict[str, Any]) -> str | None:
         return "(absent: never written)"
     if record["masked"]:
         return f"{MASK} (sensitive; --show-sensitive shows it)"
-    return "(erased)" if record["erased"] else None
+    return f"(erased{_by_whom(record)})" if record["erased"] else None
+
+
+def _by_whom(record: dict[str, Any]) -> str:
+    return "" if record["erased_by"] is None else f" by {record['erased_by']} at {record['erased_at']}"
 
 
 def cell(record: dict[str, Any]) -> str:
     """What a record holds, on one line of a table."""
     if record["masked"]:
         return MASK
-    return state_of(record) or short(record["value"])
+    lost = "" if record["erased_at"] is None else f" (its own update was erased{_by_whom(record)})"
+    return state_of(record) or short(record["value"]) + lost
 
 
 def short(value: Any) -> str:
@@ -101,6 +107,8 @@ def reader_members(record: ReadRecord) -> dict[str, Any]:
         "seen_seq": record.seen_seq,
         "newest": record.newest,
         "stale": record.stale,
+        "count": record.count,
+        "last_seq": max(record.seq, record.last_seq),
         "recorded_at": at_time(record.recorded_at),
         "trace_id": record.trace_id,
     }

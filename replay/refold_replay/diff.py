@@ -46,6 +46,11 @@ def diff(before: Any, after: Any) -> list[Change]:
     return list(_changes(before, after))
 
 
+def changes(before: Any, after: Any) -> Iterator[Change]:
+    """`diff`, one change at a time: who wants a few of many pays for those."""
+    return _changes(before, after)
+
+
 def diff_states(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Change]]:
     """(key, change) of two whole states, given as key to plain JSON; keys in byte order."""
     return [
@@ -61,26 +66,36 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _changes(before: Any, after: Any) -> Iterator[Change]:
-    """Depth first without recursion, so that a deep document cannot exhaust the stack."""
-    stack: list[tuple[str, Any, Any]] = [("$", before, after)]
-    while stack:
-        path, old, new = stack.pop()
-        if old is MISSING and new is MISSING:
-            continue
-        if old is MISSING:
-            yield Change("add", path, old, new)
-        elif new is MISSING:
-            yield Change("remove", path, old, new)
-        elif isinstance(old, dict) and isinstance(new, dict):
-            names = sorted({*old, *new}, reverse=True)
-            stack += [(member_path(path, name), old.get(name, MISSING), new.get(name, MISSING)) for name in names]
-        elif isinstance(old, list) and isinstance(new, list):
-            stack += [
-                (member_path(path, at), _item(old, at), _item(new, at))
-                for at in range(max(len(old), len(new)) - 1, -1, -1)
-            ]
-        elif type(old) is not type(new) or not _equal(old, new):
-            yield Change("replace", path, old, new)
+    """Depth first without recursion, so that a deep document cannot exhaust the stack; each when it is asked for."""
+    levels: list[Iterator[tuple[str, Any, Any]]] = [iter((("$", before, after),))]
+    while levels:
+        for path, old, new in levels[-1]:
+            if old is MISSING and new is MISSING:
+                continue
+            if old is MISSING:
+                yield Change("add", path, old, new)
+            elif new is MISSING:
+                yield Change("remove", path, old, new)
+            elif isinstance(old, dict) and isinstance(new, dict):
+                levels.append(_members(path, old, new))
+                break
+            elif isinstance(old, list) and isinstance(new, list):
+                levels.append(_items(path, old, new))
+                break
+            elif type(old) is not type(new) or not _equal(old, new):
+                yield Change("replace", path, old, new)
+        else:
+            levels.pop()
+
+
+def _members(path: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for name in sorted({*old, *new}):
+        yield member_path(path, name), old.get(name, MISSING), new.get(name, MISSING)
+
+
+def _items(path: str, old: list[Any], new: list[Any]) -> Iterator[tuple[str, Any, Any]]:
+    for at in range(max(len(old), len(new))):
+        yield member_path(path, at), _item(old, at), _item(new, at)
 
 
 def _item(items: list[Any], at: int) -> Any:

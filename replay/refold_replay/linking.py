@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any
 
+from refold_replay.allowances import Allowances
 from refold_replay.findings import Findings
 from refold_store.errors import Damaged
 from refold_store.events import KINDS, NO_REST, pack_names, pack_numbers, pack_rest
 
 Row = tuple[Any, ...]
+ERASED_MAX = 100
+"""Rows without a body remembered: their first places tell what happened."""
 _FRONTS_MAX = 100_000
 """Second parts of headers remembered."""
 
@@ -24,7 +27,8 @@ _FRONTS_MAX = 100_000
 class Chain:
     """Where a pass stands: the last seq, digest and time, and the newest version of each key."""
 
-    __slots__ = ("_fronts", "_text_of", "digest", "erased", "findings", "recorded_at", "seq", "versions")
+    __slots__ = ("_fronts", "_text_of", "allowed", "digest", "erased", "findings", "gaps", "recorded_at", "seq",
+                 "versions")  # fmt: skip
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class Chain:
         digest: bytes | None,
         recorded_at: int,
         versions: dict[int, int],
+        allowed: Allowances | None = None,
     ) -> None:
         self.findings = findings
         self.seq = seq
@@ -43,8 +48,11 @@ class Chain:
         self.recorded_at = recorded_at
         self.versions = versions
         """Key id to newest version."""
-        self.erased: list[int] = []
-        """Seqs whose body gave way to its commitment."""
+        self.erased: list[Row] = []
+        """Rows whose body gave way to its commitment, and nothing in the log says why; ERASED_MAX at most."""
+        self.allowed = allowed or Allowances()
+        self.gaps: set[int] = set()
+        """Where gaps begin that the log itself explains."""
         self._text_of = text_of
         self._fronts: dict[tuple[Any, ...], bytes] = {}
 
@@ -61,8 +69,7 @@ class Chain:
             ) = row  # fmt: skip
             try:
                 if seq != last + 1:
-                    self._gap(last, seq)
-                    digest = None
+                    digest = self.cross(last, seq)
                 if recorded_at <= last_at:
                     self._time(seq, recorded_at, last_at)
                 if kind <= 2:
@@ -102,6 +109,15 @@ class Chain:
 
     # --- what may be wrong -------------------------------------------------------------------
 
+    def cross(self, last: int, seq: int) -> bytes | None:
+        """The digest before `seq`, which does not follow `last`: known if the log says that reads were pruned."""
+        gap = self.allowed.across(last + 1, seq)
+        if gap is not None:
+            self.gaps.update(first for first in self.allowed.gaps if last < first < seq)
+            return gap.digest
+        self._gap(last, seq)
+        return None
+
     def _gap(self, last: int, seq: int) -> None:
         if seq > last + 1:
             missing = f"event {last + 1} is" if seq == last + 2 else f"events {last + 1} to {seq - 1} are"
@@ -122,7 +138,8 @@ class Chain:
         seq, salt, body, commitment = row[0], row[16], row[17], row[18]
         if salt is not None or body is not None:
             self.findings.add(seq, "body", "has a commitment beside salt or body; it stands in their place")
-        self.erased.append(seq)
+        if len(self.erased) < ERASED_MAX and not self.allowed.erased(seq, row[8], row[11], row[3]):
+            self.erased.append(row)
         return bytes(commitment)
 
     def _broken(self, seq: int, stored: object) -> object:

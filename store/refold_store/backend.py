@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from refold_store.events import Row
+from refold_store.events import DELETED, SCHEMA_DECLARED, WRITTEN, Row
 from refold_store.keeping import Keeping
 
 MAX_SEQ = (1 << 32) - 1
@@ -319,8 +319,24 @@ class Backend(Keeping):
         return None
 
     def since(self, run: int, key: int, after: int, upto: int, *, writer: bool = False) -> list[Any]:
-        """(seq, version, kind, body) of a key's state events after one seq up to another, oldest first."""
-        return self.spanning(self.sql.since, run, (key, after), upto, after=after, writer=writer)
+        """(seq, version, kind, body) of a key's state events after one seq up to another, oldest first.
+
+        The first write of a key under another schema held its whole value: erased, it stands here as a delete, since
+        nothing is left to fold onto.
+        """
+        rows = self.spanning(self.sql.since, run, (key, after), upto, after=after, writer=writer)
+        if any(row[3] is None and row[2] == WRITTEN for row in rows):
+            declared = self.declared_at(run, writer=writer)
+            for at, (seq, version, kind, body) in enumerate(rows):
+                before = rows[at - 1][0] if at else after
+                if body is None and before and any(before < one < seq for one in declared):
+                    kind = DELETED
+                rows[at] = seq, version, kind, body
+        return rows
+
+    def declared_at(self, run: int, *, writer: bool = False) -> list[int]:
+        """The seqs at which a run's schemas were declared."""
+        return [row[1] for row in self.spanning_rows(self.sql.by_kind, run, (SCHEMA_DECLARED,), writer=writer)]
 
     def state(self, run: int, upto: int = MAX_SEQ) -> list[Held]:
         """The newest state event of every key at or before a seq, of one snapshot."""

@@ -20,7 +20,9 @@ RefoldError
 ├── NotFound
 │   ├── NoSuchRun
 │   ├── NoSuchVersion
-│   └── NoSuchMoment
+│   ├── NoSuchMoment
+│   ├── ValueErased        the value was erased for good; says by whom, when and why
+│   └── RunArchived        the run was moved out into a bundle; names it
 ├── TransactionInvalid     a transaction was used in a way it does not allow
 ├── SchemaMismatch         the database's tables are older or newer than the code
 │   ├── StoreOlder
@@ -204,9 +206,7 @@ class Conflict(Refused):
     code = "conflict"
 
     def __init__(self, *, key: str, writer: str, expected: int, actual: int, actual_writer: str | None) -> None:
-        self.expected = expected
-        self.actual = actual
-        self.actual_writer = actual_writer
+        self.expected, self.actual, self.actual_writer = expected, actual, actual_writer
         by = f", written by {actual_writer!r}" if actual_writer is not None else ""
         super().__init__(
             f"expected version {expected} of {key!r}, but it is at version {actual}{by}; read it again and decide anew",
@@ -324,9 +324,7 @@ class NoSuchVersion(NotFound):
     """The key has no such version in this run."""
 
     def __init__(self, *, key: str, version: int, newest: int) -> None:
-        self.key = key
-        self.version = version
-        self.newest = newest
+        self.key, self.version, self.newest = key, version, newest
         super().__init__(f"key {key!r} has no version {version}; its newest is {newest}")
 
 
@@ -338,6 +336,22 @@ class NoSuchMoment(NotFound):
         self.moment = moment
 
 
+class ValueErased(NotFound):
+    """A value that was erased for good: by whom, when (text) and why, if the log says so."""
+
+    def __init__(self, message: str, *, key: str, version: int, by: str | None, at: str | None, reason: str | None):
+        super().__init__(message)
+        self.key, self.version, self.by, self.at, self.reason = key, version, by, at, reason
+
+
+class RunArchived(NotFound):
+    """A run whose events were moved into the file `bundle`; `refold import` puts them back."""
+
+    def __init__(self, *, run: str, bundle: str, by: str | None, at: str) -> None:
+        self.run, self.bundle, self.by, self.at = run, bundle, by, at
+        super().__init__(f"run {run!r} was archived by {by!r} at {at}; `refold import {bundle}` puts it back")
+
+
 class TransactionInvalid(RefoldError):
     """A transaction was used in a way it does not allow."""
 
@@ -347,9 +361,7 @@ class SchemaMismatch(RefoldError):
 
     def __init__(self, message: str, *, found: str | None, expected: str, command: str | None) -> None:
         super().__init__(message)
-        self.found = found
-        self.expected = expected
-        self.command = command
+        self.found, self.expected, self.command = found, expected, command
 
 
 class StoreOlder(SchemaMismatch):

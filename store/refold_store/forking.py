@@ -5,6 +5,7 @@ Rules of this module
   the moment; what lies before is read from the ancestor.
 - The fork's first own event is `run.forked`: it names the fork, the run that holds the moment, and its seq. With it
   the fork is there, in one transaction, or not at all.
+- What was erased or pruned of its past after the moment, the fork says again: its log explains itself.
 - At most FORKS_MAX ancestors: beyond, the past is copied, so that no read has a longer way.
 """
 
@@ -14,8 +15,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
 
-from refold_store import jsontext
+from refold_store import erasing, jsontext, pruning
 from refold_store.backend import Backend
+from refold_store.erased import check_archived
 from refold_store.errors import NoSuchMoment, ReadOnlyStore, TransactionInvalid
 from refold_store.events import RUN_FORKED, Draft, Row
 from refold_store.heads import RunHead
@@ -41,6 +43,7 @@ def fork(run: Run, name: str, *, at: int | str | datetime = "end", by: str, note
     made = store.run(name, run.tenant)
     check_name("actor", by)
     run.info()
+    check_archived(run)
     if run.scope:
         raise TransactionInvalid("the run of a scope cannot be forked: it is shared as it is")
     seq = run.at(at).seq
@@ -71,6 +74,12 @@ def fork(run: Run, name: str, *, at: int | str | datetime = "end", by: str, note
             if copied:
                 yield from _copies(backend, place.run, place.seq, number)
             yield [first._replace(run=number)]
+            rows.clear()
+            for said in (*erasing.inherited_drafts(backend, place.run, place.seq),
+                         *pruning.inherited_drafts(backend, place.run, place.seq)):  # fmt: skip
+                store._sealer.seal(head, said, None, store._sealer.now(None), rows)
+            if rows:
+                yield [row._replace(run=number) for row in rows]
 
         backend.open_whole(
             run.tenant, 0, name, first.recorded_at, rows_of, parent=None if copied else (place.run, place.seq)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from refold_store import jsontext
+from refold_store.archived import archived
 from refold_store.backend import MAX_SEQ, Backend
 from refold_store.errors import Damaged
 from refold_store.events import DELETED, SCHEMA_DECLARED, Row, genesis
@@ -132,6 +133,8 @@ class Heads:
         if head.id is not None and (found := backend.head(head.id, writer=True)) is not None:
             head.seq, head.digest, head.recorded_at = found
             head.schemas = declared_schemas(backend, head.id, writer=True)
+            if not head.schemas and (error := archived(backend, head.id, head.name, writer=True)) is not None:
+                raise error
         head.loaded = head.fresh = True
 
     def key(self, head: RunHead, name: str) -> KeyHead:
@@ -154,29 +157,32 @@ class Heads:
         return [] if head.id is None else written_keys(self.backend, head.id, writer=True)
 
     def text(self, head: RunHead, name: str, key: Key) -> bytes | None:
-        """The value text of a key at the run's head, or None if it is absent."""
+        """The value text of a key at the run's head, or None if it is absent or erased."""
         at = self.key(head, name)
         if at.absent:
             return None
         if at.text is None:
             text = self._read_text(head, at, name, key)
-            if len(text) > VALUE_MAX:
+            if text is None or len(text) > VALUE_MAX:
                 return text
             at.text = text
         return at.text
 
-    def _read_text(self, head: RunHead, at: KeyHead, name: str, key: Key) -> bytes:
+    def _read_text(self, head: RunHead, at: KeyHead, name: str, key: Key) -> bytes | None:
         assert head.id is not None
         key_id = self.backend.ids[name]
         row = self.backend.newest(head.id, key_id, at.seq, writer=True)
-        if row is None or row.body is None:
-            raise Damaged(f"version {at.version} of {name!r} has no body", run=head.name, seq=at.seq)
-        if b'"value":' in row.body and "value" in jsontext.decode(row.body):
+        if row is None:
+            raise Damaged(f"version {at.version} of {name!r} is gone", run=head.name, seq=at.seq)
+        if row.body is not None and b'"value":' in row.body and "value" in jsontext.decode(row.body):
             return value_text(row.body)
         in_force = [print_ for seq, print_ in head.schemas if seq <= at.seq]
         if in_force and in_force[-1] != head.fingerprint:
             key = self.schema_of(in_force[-1]).key(name)
-        return jsontext.encode(fold_from_frame(self.backend, head.id, key_id, key, at.seq, writer=True))
+        if row.body is None and key.stores == "value":
+            return None
+        value = fold_from_frame(self.backend, head.id, key_id, key, at.seq, writer=True)
+        return None if value is ABSENT else jsontext.encode(value)
 
     def count_updates(self, head: RunHead, name: str, at: KeyHead) -> None:
         """Fill in how many bytes of updates lie behind the last keyframe."""

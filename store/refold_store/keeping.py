@@ -1,4 +1,5 @@
-"""What a backend does with whole runs in one transaction: open one with all its rows, make a fork self-contained.
+"""What a backend does with whole runs in one transaction: open one with all its rows, make a fork self-contained,
+move rows out and put them back; and freeing the space of what is gone.
 
 Rules of this module
 - All or nothing: everything happens inside `exclusive`, on the connection for what must survive.
@@ -15,6 +16,7 @@ from typing import Any
 from refold_store.errors import StoreUnavailable, TransactionInvalid
 from refold_store.events import Row
 from refold_store.interning import Names
+from refold_store.keeping_sql import KEEPING_SQL
 
 
 class HeadMoved(Exception):
@@ -23,6 +25,8 @@ class HeadMoved(Exception):
 
 class Keeping(Names):
     """The part of a backend that handles whole runs."""
+
+    name: str
 
     @abstractmethod
     def append(self, rows: list[Row], *, durable: bool) -> None:
@@ -35,6 +39,13 @@ class Keeping(Names):
     @abstractmethod
     def change(self, sql: str, args: Sequence[Any]) -> int:
         """Run a statement inside `exclusive`. Returns how many rows it changed."""
+
+    def ready_to_erase(self) -> None:
+        """Called before rows are changed for good, outside `exclusive`."""
+
+    @abstractmethod
+    def vacuum(self) -> None:
+        """Rewrite the files, so that nothing of what was erased is left in them. Raises StoreUnavailable."""
 
     @abstractmethod
     def met(self, run: int, parent: int | None) -> int:
@@ -72,6 +83,22 @@ class Keeping(Names):
                 self.append(rows, durable=True)
                 count += len(rows)
             self.change(self.sql.detach, (run,))
+        return count
+
+    def archive_rows(self, run: int, until: int) -> int:
+        """Inside `exclusive`: remove a run's events up to a seq, and its keyframes. Returns how many events."""
+        sql = KEEPING_SQL[self.name]
+        count = self.change(sql.archive, (run, until))
+        self.change(sql.drop_all_frames, (run,))
+        return count
+
+    def restore_rows(self, run: int, batches: Iterable[list[Row]]) -> int:
+        """Put back the events that an archive took out, in one transaction. Returns how many."""
+        count = 0
+        with self._whole((run,)):
+            for rows in batches:
+                self.append(rows, durable=True)
+                count += len(rows)
         return count
 
     @contextmanager

@@ -6,11 +6,13 @@ import difflib
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from refold_store.backend import RunRow
+from refold_store.erased import check_archived
 from refold_store.errors import NoSuchRun
-from refold_store.events import Event, Row
+from refold_store.events import PRUNED, Event, Row
 from refold_store.reads import ReadRecord, RunInfo, as_time
 
 if TYPE_CHECKING:
@@ -58,10 +60,30 @@ def readers_of(run: Run, key: str, version: int | None) -> list[ReadRecord]:
             if name == key and (version is None or saw == version):
                 newest = max(bisect_right(seqs, seen), saw) if "scope" in event.refs else bisect_right(seqs, seen)
                 trace = None if event.trace_id is None else event.trace_id.hex()
+                at = as_time(event.recorded_at)
                 found.append(
-                    ReadRecord(event.seq, event.actor or "", key, saw, seen, newest, as_time(event.recorded_at), trace)
+                    ReadRecord(event.seq, event.actor or "", key, saw, seen, newest, at, trace, last_seq=event.seq)
                 )
-    return found
+    rolled = _rolled_up(run, run_id, key, version)
+    if not found and not rolled:
+        check_archived(run)
+    return sorted([*rolled, *found], key=lambda record: record.seq) if rolled else found
+
+
+def _rolled_up(run: Run, run_id: int, key: str, version: int | None) -> list[ReadRecord]:
+    """The pruned reads of a key: those of one reader, of one version, with one newest version then, as one record."""
+    found: dict[tuple[int, str, int], ReadRecord] = {}
+    for row in (Row(*row) for row in run._backend.spanning_rows(run._backend.sql.by_kind, run_id, (PRUNED,))):
+        for name, saw, reader, first, last, count, newest, at in event_of(run, row).body.get("reads", ()):
+            if name == key and version in (None, saw):
+                one = found.get((saw, reader, newest))
+                if one is None:
+                    found[saw, reader, newest] = ReadRecord(
+                        first, reader, key, saw, first - 1, newest, as_time(at), None, count, last
+                    )
+                else:
+                    found[saw, reader, newest] = replace(one, count=one.count + count, last_seq=max(last, one.last_seq))
+    return list(found.values())
 
 
 def list_runs(store: Store, tenant: str | None, after: int, limit: int) -> list[tuple[int, RunInfo]]:

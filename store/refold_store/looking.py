@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from refold_store import jsontext
 from refold_store.backend import MAX_SEQ, Found
-from refold_store.errors import ConfigError, InvalidValue, UnknownKey
-from refold_store.events import WRITTEN
+from refold_store.erased import check_archived, error_of
+from refold_store.errors import ConfigError, UnknownKey
+from refold_store.events import DELETED, WRITTEN
 from refold_store.fold import ABSENT, WHOLE, fold_updates, value_text
 from refold_store.heads import declared_schemas, fold_from_frame
 from refold_store.keys import Key
@@ -37,6 +38,7 @@ def look(run: Run, key: str) -> tuple[Found | None, int]:
         head = run.head_seq()
         number = backend.id_of(key)
         if number is None:
+            check_archived(run)
             return None, head
     while True:
         found = backend.newest_seen(run_id, number)
@@ -44,7 +46,10 @@ def look(run: Run, key: str) -> tuple[Found | None, int]:
             return found, found.head
         rows = backend.query(backend.sql.absent_seen, (run_id, number))
         if rows:
-            return backend.inherited(run_id, number), rows[0][0] or 0
+            found = backend.inherited(run_id, number)
+            if found is None:
+                check_archived(run)
+            return found, rows[0][0] or 0
 
 
 def look_unseen(run: Run, key: str, upto: int = MAX_SEQ) -> Found | None:
@@ -54,9 +59,12 @@ def look_unseen(run: Run, key: str, upto: int = MAX_SEQ) -> Found | None:
     if run_id is None:
         return None
     number = backend._ids.get(key)
-    if number is None and (number := backend.id_of(key)) is None:
-        return None
-    return backend.newest(run_id, number, upto)
+    if number is None:
+        number = backend.id_of(key)
+    found = None if number is None else backend.newest(run_id, number, upto)
+    if found is None:
+        check_archived(run)
+    return found
 
 
 def look_many(run: Run, keys: Sequence[str]) -> tuple[dict[str, Found], int]:
@@ -72,6 +80,8 @@ def look_many(run: Run, keys: Sequence[str]) -> tuple[dict[str, Found], int]:
     for number, key in numbers.items():
         if key not in found and (row := backend.inherited(run_id, number)) is not None:
             found[key] = row
+    if not found:
+        check_archived(run)
     return found, rows[0].head if rows else head
 
 
@@ -84,10 +94,20 @@ def look_state(run: Run, upto: int) -> State:
     if not rows:  # a head of its own would be of another snapshot: take the state as of that one
         upto = min(run.head_seq(), upto)
         rows = run._backend.state(run_id, upto)
+        if not rows:
+            check_archived(run)
     names = run._backend.learn(row.key for row in rows)
     held = {names[row.key]: row for row in rows if row.kind == WRITTEN}
     seq = min(rows[0].head, upto) if rows else upto
     return State(run, seq, held, lambda key: key_for_reading(run, key))
+
+
+def history_rows(run: Run, run_id: int, number: int, upto: int) -> list[Any]:
+    """The state events of a key up to a seq, oldest first."""
+    rows = run._backend.spanning(run._backend.sql.history, run_id, (number,), upto)
+    if not rows:
+        check_archived(run)
+    return rows
 
 
 def fold_state(run: Run, upto: int) -> dict[str, Any]:
@@ -97,36 +117,46 @@ def fold_state(run: Run, upto: int) -> dict[str, Any]:
         return {}
     newest: dict[int, tuple[bytes | None, int]] = {}
     updates: dict[int, list[tuple[int, int, int, bytes | None]]] = {}
+    declared_at = run._backend.declared_at(run_id)
     for key, kind, body, seq in run._backend.streaming(run._backend.sql.fold, run_id, (), upto, FOLD_BATCH):
+        if body is None and key in newest and any(newest[key][1] < at < seq for at in declared_at):
+            kind = DELETED  # the first write under another schema held the whole value
         newest[key] = (body, seq) if kind == WRITTEN else (None, seq)
         if body is not None and not body.startswith(WHOLE) and b'"update":' in body:
             updates.setdefault(key, []).append((seq, 0, kind, body))
         elif key in updates:
             updates[key].append((seq, 0, kind, body))
+    if not newest:
+        check_archived(run)
     names = run._backend.learn(newest)
     state: dict[str, Any] = {}
     for key, (body, seq) in newest.items():
+        value: Any = ABSENT
         if key in updates:
-            declared = key_for_reading(run, names[key])
-            value = fold_updates(_folding_key(run, run_id, names[key], declared, seq), ABSENT, updates[key])
-        else:
-            value = ABSENT if body is None else jsontext.decode(value_text(body))
+            folding = _folding_key(run, run_id, names[key], key_for_reading(run, names[key]), seq)
+            if body is not None or folding.stores == "update":
+                value = fold_updates(folding, ABSENT, updates[key])
+        elif body is not None:
+            value = jsontext.decode(value_text(body))
         if value is not ABSENT:
             state[names[key]] = value
     return state
 
 
 def text_of_value(run: Run, key: str, declared: Key, found: Found) -> bytes:
-    """The exact text of the value that a state event made."""
+    """The exact text of the value that a state event made. Raises ValueErased."""
     body = found.body
-    if body is None:
-        raise InvalidValue("this value was erased", key=key)
-    if body.startswith(WHOLE) or (b'"value":' in body and "value" in jsontext.decode(body)):
+    if body is not None and (body.startswith(WHOLE) or (b'"value":' in body and "value" in jsontext.decode(body))):
         return value_text(body)
     run_id = run._run_id()
     assert run_id is not None
     folding = _folding_key(run, run_id, key, declared, found.seq)
-    return jsontext.encode(fold_from_frame(run._backend, run_id, found.key, folding, found.seq))
+    value: object = ABSENT
+    if body is not None or folding.stores == "update":
+        value = fold_from_frame(run._backend, run_id, found.key, folding, found.seq)
+    if value is ABSENT:
+        raise error_of(run, key, found)
+    return jsontext.encode(value)
 
 
 def _folding_key(run: Run, run_id: int, key: str, declared: Key, seq: int) -> Key:
@@ -175,6 +205,7 @@ def schema_in_force(run: Run) -> Schema:
     run_id = run._run_id()
     declared = [] if run_id is None else declared_schemas(run._backend, run_id)
     if not declared:
+        check_archived(run)
         raise ConfigError(
             f"run {run.name!r} of tenant {run.tenant!r} has no state schema yet; open the store with schema=..."
         )

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from refold_store.backend import MAX_SEQ
+from refold_store.erased import check_archived
 from refold_store.errors import NoSuchMoment, NoSuchVersion
 from refold_store.events import READ, Draft
 from refold_store.looking import key_for_reading, look_state, look_unseen
@@ -92,6 +93,7 @@ def _at_version(run: Run, key: str, version: int) -> Resolved:
     run_id = run._run_id()
     newest = None if number is None or run_id is None else run._backend.newest(run_id, number)
     if newest is None:
+        check_archived(run)
         raise NoSuchMoment(f"key {key!r} was never written in run {run.name!r}", moment=f"{key}@{version}")
     assert number is not None
     assert run_id is not None

@@ -9,13 +9,14 @@ Rules of this module
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from refold_store import jsontext
 from refold_store.errors import ConditionFailed, Conflict, InvalidValue, InvariantBroken, Refused, TooLarge
 from refold_store.events import DELETED, REFUSED, WRITTEN, Draft
 from refold_store.fold import body_text
-from refold_store.heads import Heads, KeyHead, RunHead
+from refold_store.heads import KeyHead, RunHead
+from refold_store.keys import Key
 from refold_store.requests import Op, Unit
 from refold_store.schema import Schema
 
@@ -23,6 +24,19 @@ REFUSED_UPDATE_MAX = 65_536
 """Bytes of a refused update kept with the refusal; longer ones are cut to their size."""
 FRAME_MIN = 4096
 """Bytes of updates before the first keyframe of a key: below it, folding is as cheap as a keyframe."""
+
+
+class Newest(Protocol):
+    """The newest end of a run, as planning asks for it: the log's own heads, or a virtual one."""
+
+    def key(self, head: RunHead, name: str) -> KeyHead:
+        """The newest version of a key."""
+
+    def text(self, head: RunHead, name: str, key: Key) -> bytes | None:
+        """The value text of a key, or None if it is absent."""
+
+    def count_updates(self, head: RunHead, name: str, at: KeyHead) -> None:
+        """Fill in how many bytes of updates lie behind the last keyframe."""
 
 
 @dataclass(slots=True)
@@ -37,7 +51,7 @@ class Change:
     update_bytes: int
 
 
-def plan_unit(heads: Heads, head: RunHead, schema: Schema, unit: Unit) -> list[Change]:
+def plan_unit(heads: Newest, head: RunHead, schema: Schema, unit: Unit) -> list[Change]:
     """The changes of one write or transaction on this head. Raises Refused and leaves everything as it was."""
     changes = [_plan_op(heads, head, unit, op) for op in unit.ops]
     if schema.invariants:
@@ -47,7 +61,7 @@ def plan_unit(heads: Heads, head: RunHead, schema: Schema, unit: Unit) -> list[C
     return changes
 
 
-def _plan_op(heads: Heads, head: RunHead, unit: Unit, op: Op) -> Change:
+def _plan_op(heads: Newest, head: RunHead, unit: Unit, op: Op) -> Change:
     at = heads.key(head, op.name)
     if op.expected is not None and op.expected != at.version:
         raise Conflict(key=op.name, writer=op.writer, expected=op.expected, actual=at.version, actual_writer=at.writer)
@@ -75,7 +89,7 @@ def _plan_op(heads: Heads, head: RunHead, unit: Unit, op: Op) -> Change:
     return Change(draft, at, op, text, size)
 
 
-def _check_based_on(heads: Heads, head: RunHead, unit: Unit, op: Op) -> None:
+def _check_based_on(heads: Newest, head: RunHead, unit: Unit, op: Op) -> None:
     """What a write rests on must exist in this run, or be made by its own transaction. 0: that the key was absent."""
     assert op.based_on is not None
     made = {one.name for one in unit.ops}
@@ -87,7 +101,7 @@ def _check_based_on(heads: Heads, head: RunHead, unit: Unit, op: Op) -> None:
             raise InvalidValue(f"{key}@{version} does not exist; the newest version is {newest}", path="based_on")
 
 
-def _outcome(heads: Heads, head: RunHead, op: Op, at: KeyHead) -> tuple[int, bytes | None, bytes | None, int]:
+def _outcome(heads: Newest, head: RunHead, op: Op, at: KeyHead) -> tuple[int, bytes | None, bytes | None, int]:
     """(kind, body, value text if known, bytes of the update if it is stored as one)."""
     prepared, key = op.prepared, op.key
     if prepared is None:
@@ -104,7 +118,7 @@ def _outcome(heads: Heads, head: RunHead, op: Op, at: KeyHead) -> tuple[int, byt
     return _accumulate(heads, head, op, at)
 
 
-def _accumulate(heads: Heads, head: RunHead, op: Op, at: KeyHead) -> tuple[int, bytes, bytes | None, int]:
+def _accumulate(heads: Newest, head: RunHead, op: Op, at: KeyHead) -> tuple[int, bytes, bytes | None, int]:
     """An update that is stored as an update; with the whole value where the run's schema has changed."""
     prepared, key = op.prepared, op.key
     assert prepared is not None
@@ -144,7 +158,7 @@ def refs_text(op: Op, payload: str | None) -> str | None:
     return jsontext.encode(refs).decode()
 
 
-def _check_invariants(heads: Heads, head: RunHead, schema: Schema, changes: list[Change]) -> None:
+def _check_invariants(heads: Newest, head: RunHead, schema: Schema, changes: list[Change]) -> None:
     changed = {change.op.name: change for change in changes}
     for invariant in schema.invariants_for(set(changed)):
         values: dict[str, Any] = {}
@@ -172,7 +186,7 @@ def _check_invariants(heads: Heads, head: RunHead, schema: Schema, changes: list
         )
 
 
-def _text_after(heads: Heads, head: RunHead, schema: Schema, name: str, change: Change | None) -> bytes | None:
+def _text_after(heads: Newest, head: RunHead, schema: Schema, name: str, change: Change | None) -> bytes | None:
     if change is None:
         return heads.text(head, name, schema.key(name))
     if change.op.prepared is None:

@@ -23,7 +23,7 @@ from refold_store.keeping import HeadMoved
 from refold_store.migrate import check_postgres
 from refold_store.postgres_links import Connection, Link, Readers
 from refold_store.postgres_sql import INSERT_MANY, LOCK_RUN, NAMES, SQL, TYPES
-from refold_store.postgres_url import libpq_url
+from refold_store.postgres_url import connect, libpq_url
 from refold_store.revision import REVISION_SQL
 
 RECONNECT_S = 10.0
@@ -244,7 +244,26 @@ class PostgresBackend(Backend):
             self._open_exclusive = False
 
     def change(self, sql: str, args: Sequence[Any]) -> int:
-        return self._links[True].cursor.execute(sql, args).rowcount
+        link = self._links[True]
+        try:
+            return link.cursor.execute(sql, args).rowcount
+        except psycopg.errors.InsufficientPrivilege as error:
+            role = link.connection.info.user
+            raise StoreUnavailable(
+                f"the role {role!r} may not erase, prune or archive; connect as one that may "
+                "(the tables' owner gives the rights: refold migrate --roles keeper=ROLE)"
+            ) from error
+
+    def vacuum(self) -> None:
+        told: list[str] = []
+        try:
+            with connect(self.url, autocommit=True) as connection:
+                connection.add_notice_handler(lambda notice: told.append(notice.message_primary or ""))
+                connection.execute("VACUUM FULL events, keyframes")
+        except psycopg.Error as error:
+            raise _unavailable(error) from error
+        if told:
+            raise StoreUnavailable(f"{told[0]}; as the tables' owner run: VACUUM FULL events, keyframes")
 
     def _begin(self, runs: Sequence[int]) -> Link:
         link = self._link(durable=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from refold_store import jsontext
 from refold_store.backend import Found, Held
+from refold_store.errors import ValueErased
 from refold_store.events import DELETED, NO_TRACE, Trace
 from refold_store.fold import ABSENT, WHOLE, basis_of
 
@@ -68,6 +69,32 @@ class Read:
     def deleted(self) -> bool:
         """Whether the newest version is a delete."""
         return self._found is not None and self._found.kind == DELETED
+
+    @property
+    def erased(self) -> bool:
+        """Whether nothing of the value can be read any more: `text`, `json` and `value` raise ValueErased."""
+        return self._erased() is not None
+
+    @property
+    def erased_by(self) -> str | None:
+        """Who erased it."""
+        return None if (error := self._erased()) is None else error.by
+
+    @property
+    def erased_at(self) -> datetime | None:
+        """When it was erased, UTC."""
+        error = self._erased()
+        return None if error is None or error.at is None else datetime.fromisoformat(error.at)
+
+    def _erased(self) -> ValueErased | None:
+        found = self._found
+        if found is None or found.kind == DELETED or found.body is not None:
+            return None
+        try:
+            self._run._value_text(self.key, self._key, found)
+        except ValueErased as error:
+            return error
+        return None
 
     @property
     def text(self) -> bytes:
@@ -209,8 +236,8 @@ class State(Mapping[str, Read]):
         return len(self._held)
 
     def json(self) -> dict[str, Any]:
-        """Every value as plain JSON."""
-        return {key: self[key].json for key in self._held}
+        """Every value as plain JSON, without those that were erased."""
+        return {key: read.json for key, read in self.items() if not read.erased}
 
     def __repr__(self) -> str:
         return f"<State of {self._run.name!r} at seq {self.seq}: {', '.join(sorted(self._held))}>"
@@ -218,7 +245,10 @@ class State(Mapping[str, Read]):
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """One recorded read of a key. `newest` is the version that was newest in the snapshot the reader was served."""
+    """One recorded read of a key. `newest` is the version that was newest in the snapshot the reader was served.
+
+    Pruned reads stand in one record: `count` of them, from `seq` to `last_seq`; `recorded_at` is the first one's.
+    """
 
     seq: int
     reader: str
@@ -228,6 +258,8 @@ class ReadRecord:
     newest: int
     recorded_at: datetime
     trace_id: str | None = None
+    count: int = 1
+    last_seq: int = 0
 
     @property
     def stale(self) -> bool:

@@ -22,6 +22,7 @@ from refold_store.keys import Key
 from refold_store.listing import follow, readers_of, run_info
 from refold_store.looking import (
     fold_state,
+    history_rows,
     key_for_reading,
     look,
     look_many,
@@ -257,7 +258,7 @@ class Run:
         run_id, number = self._run_id(), self._backend.id_of(key)
         if run_id is None or number is None:
             return []
-        rows = self._backend.spanning(self._backend.sql.history, run_id, (number,), until)
+        rows = history_rows(self, run_id, number, until)
         return [Read(self, key, declared, Found(*row), row[0], False) for row in rows]
 
     def readers(self, key: str, *, version: int | None = None) -> list[ReadRecord]:

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from refold_store.backend import Backend, Frame, is_lone, is_write
 from refold_store.errors import ConfigError, ReadOnlyStore, StoreClosed, StoreUnavailable
-from refold_store.events import Row
+from refold_store.events import Row, commit
 from refold_store.keeping import HeadMoved
 from refold_store.migrate import check_sqlite, ensure_sqlite
 from refold_store.sqlite_sql import INSERT_TRACED, INSERT_USUAL, SQL
@@ -263,6 +263,21 @@ class SqliteBackend(Backend):
         except sqlite3.Error as error:
             raise _unavailable(error) from error
 
+    def ready_to_erase(self) -> None:
+        with self._lock:
+            self._writer.create_function("refold_commitment", 2, _commitment, deterministic=True)
+            self._writer.execute("PRAGMA secure_delete = ON").fetchone()
+
+    def vacuum(self) -> None:
+        with self._lock:
+            for step in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                found = self._patiently(lambda step=step: self._writer.execute(step).fetchone())
+            if found is not None and found[0]:
+                raise StoreUnavailable(
+                    f"others read {self.place!r}, so its WAL file could not be emptied: "
+                    "what was erased may still stand in it; close them and vacuum again"
+                )
+
     def _patiently(self, action: Any) -> Any:
         """Run `action`, again while another process holds the write lock, with short random pauses."""
         deadline = 0.0
@@ -367,6 +382,10 @@ def _traced(row: Row) -> tuple[Any, ...]:
     """The parameters of INSERT_TRACED."""
     place = row[0] << 32 | row[1]
     return (place, row[3], row[4], row[7], row[8], row[10], row[14], row[15], row[17], row[5], *row[18:21])
+
+
+def _commitment(salt: bytes | None, body: bytes | None) -> bytes:
+    return commit(salt or b"", body)
 
 
 def _is_busy(error: sqlite3.Error) -> bool:

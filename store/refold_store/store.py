@@ -16,7 +16,7 @@ from refold_store import jsontext
 from refold_store.backend import Backend
 from refold_store.committer import Committer
 from refold_store.conditions import Condition, compile_condition
-from refold_store.errors import ConfigError, Damaged
+from refold_store.errors import ConfigError, Damaged, RunArchived
 from refold_store.events import NO_TRACE, Trace
 from refold_store.heads import Heads
 from refold_store.listing import list_runs
@@ -156,7 +156,10 @@ class Store:
     def runs(
         self, tenant: str | None = None, *, where: str | Condition | None = None, limit: int | None = None
     ) -> list[RunInfo]:
-        """Runs in the order they were opened. `where` is a condition over a run's current state: `status == "open"`."""
+        """Runs in the order they were opened. `where` is a condition over a run's current state: `status == "open"`.
+
+        Of an archived run no condition is known to hold.
+        """
         if tenant is not None:
             check_name("tenant", tenant)
         self.flush()
@@ -165,9 +168,15 @@ class Store:
         for info in self._each_run(tenant):
             if limit is not None and len(found) >= limit:
                 break
-            if condition is None or condition(Run(self, info.name, info.tenant).state().json()) is True:
+            if condition is None or self._holds(info, condition):
                 found.append(info)
         return found
+
+    def _holds(self, info: RunInfo, condition: Condition) -> bool:
+        try:
+            return condition(Run(self, info.name, info.tenant).state().json()) is True
+        except RunArchived:
+            return False
 
     def _each_run(self, tenant: str | None) -> Iterator[RunInfo]:
         after = 0

@@ -23,7 +23,7 @@ from refold_store.errors import (
     Refused,
 )
 from refold_store.events import KIND_ID, Draft
-from refold_store.keys import Key
+from refold_store.keys import Key, Prepared
 from refold_store.names import check_name, check_turn
 from refold_store.plan import refusal
 from refold_store.reads import Read
@@ -65,27 +65,34 @@ def checked_op(
         check_name("key", key)
     if type(writer) is not str or writer not in ids:
         check_name("writer", writer)
-    declared: Key | None = None
     try:
-        declared = schema.key(key)
-        if writer not in declared.actors and not initial:
-            members = schema.groups.get(declared.owner, ())
-            raise NotOwner(key=key, writer=writer, owner=declared.owner, members=members)
-        prepared = None if value is DELETE else declared.prepare(value)
-        if basis is not None:
-            _check_basis(basis)
-        if declared.basis_required and (basis is None or not basis.strip()):
-            raise BasisRequired(key=key, writer=writer)
+        declared, prepared = admitted(schema, key, value, writer, basis, initial=initial)
         pairs = None if based_on is None else _pairs(based_on)
         if expected is not None and (type(expected) is not int or expected < 0):
             raise InvalidValue(f"a version is a whole number from 0, not {expected!r}", path="expected_version")
     except Refused as error:
         error.key, error.writer = key, writer
-        refuse(run, schema, error, declared, value)
+        refuse(run, schema, error, schema.key(key) if key in schema else None, value)
     op = Op(key, declared, writer, prepared, basis, expected, pairs, {"initial": True} if initial else None)
     if pairs:
         op.elsewhere = _elsewhere(schema, declared, pairs)
     return op
+
+
+def admitted(
+    schema: Schema, key: str, value: object, writer: str, basis: str | None, *, initial: bool = False
+) -> tuple[Key, Prepared | None]:
+    """The key and the prepared update (None: a delete), if a schema lets this writer hand it in. Raises Refused."""
+    declared = schema.key(key)
+    if writer not in declared.actors and not initial:
+        members = schema.groups.get(declared.owner, ())
+        raise NotOwner(key=key, writer=writer, owner=declared.owner, members=members)
+    prepared = None if value is DELETE else declared.prepare(value)
+    if basis is not None:
+        _check_basis(basis)
+    if declared.basis_required and (basis is None or not basis.strip()):
+        raise BasisRequired(key=key, writer=writer)
+    return declared, prepared
 
 
 def _elsewhere(schema: Schema, declared: Key, pairs: tuple[tuple[str, int], ...]) -> frozenset[str]:
@@ -168,7 +175,7 @@ def guess(run: Run, op: Op) -> None:
     assert op.prepared is not None
     read = run.peek(op.name)
     try:
-        op.guess = (read.version, op.key.reduce(op.prepared, None if read.absent else read.text))
+        op.guess = (read.version, op.key.reduce(op.prepared, None if read.absent or read.erased else read.text))
     except Refused:
         op.guess = None  # the committer decides on the newest version, and records it
 

@@ -1,4 +1,4 @@
-"""`refold diff`: what changed in a run between two moments, path by path."""
+"""`refold diff`: what changed between two moments of a run, or of two runs, path by path."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold import output, records
-from refold.site import Dashed, Site, common, run_argument, sensitive_option
+from refold.output import safe
+from refold.site import Dashed, Site, common, complete_runs, run_argument, sensitive_option
 
 if TYPE_CHECKING:
-    from refold_store.moments import Moment
+    from refold_replay.comparing import Comparison, KeyChange
+    from refold_store.reads import Read
+    from refold_store.run import Run
 
 SIGNS = {"add": "+", "remove": "-", "replace": "~"}
 
@@ -19,66 +22,85 @@ SIGNS = {"add": "+", "remove": "-", "replace": "~"}
 @run_argument
 @click.argument("moment_a", metavar="MOMENT")
 @click.argument("moment_b", metavar="MOMENT")
+@click.option(
+    "--with", "other_name", metavar="RUN", shell_complete=complete_runs, help="The second moment is one of this run."
+)
 @sensitive_option
 @common
-def diff_command(site: Site, run_name: str, moment_a: str, moment_b: str, show_sensitive: bool) -> None:
-    """Show what changed in RUN between two moments."""
+def diff_command(
+    site: Site, run_name: str, moment_a: str, moment_b: str, other_name: str | None, show_sensitive: bool
+) -> None:
+    """Show what changed in RUN between two moments, or from a moment of RUN to one of another run.
+
+    Within a run a key is the same as long as its version is; of two runs the values are compared.
+    """
+    from refold_replay.comparing import compare
+
     with site.run(run_name) as run:
-        older, newer = run.at(moment_a), run.at(moment_b)
-        before, after = _records(older, show_sensitive), _records(newer, show_sensitive)
-    for at in (older, newer):
+        found = compare(run.at(moment_a), _other(run, other_name).at(moment_b))
+        keys = [_members(change, found, show_sensitive) for change in found]
+    for at in (found.before, found.after):
         if at.warning:
             output.note(f"warning: {at.warning}")
-    changed = [_change(key, before.get(key), after.get(key)) for key in sorted({*before, *after})]
-    found = [one for one in changed if one is not None]
     if site.as_json:
         output.document(
-            {"run": run_name, "tenant": site.tenant, "from_seq": older.seq, "to_seq": newer.seq, "keys": found}
-        )
+            {"run": run_name, "tenant": site.tenant, "with_run": other_name, "from_seq": found.before.seq,
+             "to_seq": found.after.seq, "keys": keys}
+        )  # fmt: skip
         return
-    output.say(f"{output.safe(run_name)}, seq {older.seq} to {newer.seq}: {output.plural(len(found), 'key')} changed")
-    for one in found:
-        _show(one)
+    count = output.plural(len(keys), "key")
+    if other_name is None:
+        output.say(f"{safe(run_name)}, seq {found.before.seq} to {found.after.seq}: {count} changed")
+    else:
+        one, other = f"{safe(run_name)} at seq {found.before.seq}", f"{safe(other_name)} at seq {found.after.seq}"
+        output.say(f"{one}, {other}: {count} {'differs' if len(keys) == 1 else 'differ'}")
+    for change in keys:
+        _show(change, two=other_name is not None)
 
 
-def _records(moment: Moment, show_sensitive: bool) -> dict[str, dict[str, Any]]:
-    state = moment.state()
-    return {key: records.read_members(state[key], show_sensitive) for key in state}
+def _other(run: Run, name: str | None) -> Run:
+    if name is None:
+        return run
+    other = run.store.run(name, run.tenant)
+    other.info()
+    return other
 
 
-def _change(key: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:
-    """How a key differs; None if it is at the same version."""
-    from refold_replay.diff import MISSING, diff
-
-    if before is not None and after is not None and before["version"] == after["version"]:
-        return None
-    known = [one for one in (before, after) if one is not None]
+def _members(change: KeyChange, found: Comparison, show_sensitive: bool) -> dict[str, Any]:
+    """How a key differs, as a record."""
+    known = [records.content(read, show_sensitive) for read in (change.before, change.after) if read is not None]
     hidden = next((what for one in known if (what := records.state_of(one)) is not None), None)
     changes: list[dict[str, Any]] = []
-    if hidden is None:
-        old = MISSING if before is None else before["value"]
-        new = MISSING if after is None else after["value"]
-        for change in diff(old, new):
-            one = {"op": change.op, "path": change.path}
-            one |= {} if change.before is MISSING else {"before": change.before}
-            changes.append(one | ({} if change.after is MISSING else {"after": change.after}))
+    for op, path, before, after in () if hidden is not None else change.changes:
+        one: dict[str, Any] = {"op": op, "path": path}
+        one |= {} if op == "add" else {"before": before}
+        changes.append(one | ({} if op == "remove" else {"after": after}))
     return {
-        "key": key,
-        "from_version": None if before is None else before["version"],
-        "to_version": None if after is None else after["version"],
-        "written_by": None if after is None else after["written_by"],
+        "key": change.key,
+        "from_version": _version(change.before),
+        "to_version": _version(change.after),
+        "written_by": None if change.after is None else change.after.written_by,
         "hidden": hidden,
         "changes": changes,
     }
 
 
-def _show(one: dict[str, Any]) -> None:
+def _version(read: Read | None) -> int | None:
+    return None if read is None else read.version
+
+
+def _show(one: dict[str, Any], *, two: bool) -> None:
     old, new = one["from_version"], one["to_version"]
-    by = f", by {output.safe(one['written_by'])}" if one["written_by"] else ""
-    moved = f"version {old} to {new}" if old and new else f"new, version {new}" if new else f"gone, was version {old}"
-    output.say(f"\n{output.safe(one['key'])}: {moved}{by}")
+    by = f", by {safe(one['written_by'])}" if one["written_by"] else ""
+    if old and new:
+        moved = f"version {old} and version {new}" if two else f"version {old} to {new}"
+    elif new:
+        moved = f"only there, version {new}" if two else f"new, version {new}"
+    else:
+        moved = f"only here, version {old}" if two else f"gone, was version {old}"
+    output.say(f"\n{safe(one['key'])}: {moved}{by}")
     if one["hidden"]:
         output.say(f"  {one['hidden']}")
     for change in one["changes"]:
         sides = [records.short(change[side]) for side in ("before", "after") if side in change]
-        output.say(f"  {SIGNS[change['op']]} {output.safe(change['path'])}  {' -> '.join(sides)}")
+        output.say(f"  {SIGNS[change['op']]} {safe(change['path'])}  {' -> '.join(sides)}")

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold import output, records
-from refold.output import ago, plural, safe
+from refold.output import ago, at_time, plural, safe
 from refold.site import Site, at_option, common, declared_key, key_argument, login_name, run_argument, sensitive_option
+from refold_store.erased import Gap, without
 from refold_store.errors import ReadOnlyStore, StoreUnavailable, UnknownKey
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Answer:
     scope: str
     reads: list[ReadRecord]
     older: list[ReadRecord]
+    without: list[Gap]
     newest: int
     newer: list[dict[str, Any]]
     outdated: list[dict[str, Any]]
@@ -113,6 +115,7 @@ def _look(run: Run, key: str, moment: str, reader: str | None, show: bool, why_n
         scope=declared.scope,
         reads=[one for one in reads if one.version == read.version],
         older=_older(reads, read.version),
+        without=[] if read.erased else without(read),
         newest=newest,
         newer=[
             _version(run, key, number) for number in range(read.version + 1, min(newest, read.version + LISTED) + 1)
@@ -187,6 +190,16 @@ def _document(answer: Answer) -> dict[str, Any]:
         "declared_owner": answer.declared_owner,
         "read_by": [records.reader_members(one) for one in answer.reads],
         "older_readers": [records.reader_members(one) for one in answer.older],
+        "without": [
+            {
+                "version": gap.version,
+                "seq": gap.seq,
+                "erased_by": gap.erasure and gap.erasure.by,
+                "erased_at": gap.erasure and at_time(gap.erasure.at),
+                "reason": gap.erasure and gap.erasure.reason,
+            }
+            for gap in answer.without
+        ],
         "scope": answer.scope,
         "newest_version": answer.newest,
         "superseded_by": answer.newer,
@@ -235,8 +248,10 @@ def _written(answer: Answer) -> list[tuple[str, str]]:
         ("owner", safe(found["owner"])),
         ("when", when),
         *([] if answer.scope == "run" else [("scope", f"{answer.scope}: not this run's alone")]),
-        ("basis", safe(found["basis"]) if found["basis"] is not None else "none stated"),
+        ("basis", _basis(found)),
     ]
+    if answer.without:
+        lines.append(("without", _listed([_gap(gap) for gap in answer.without], "refold history")))
     if found["based_on"]:
         lines.append(("based on", "\n".join(_based_on(answer, key, version) for key, version in found["based_on"])))
     if answer.replaced is not None:
@@ -244,6 +259,16 @@ def _written(answer: Answer) -> list[tuple[str, str]]:
     if answer.newer:
         lines.append(("superseded", _superseded(answer)))
     return lines
+
+
+def _basis(found: dict[str, Any]) -> str:
+    if found["basis"] is not None:
+        return safe(found["basis"])
+    return "none stated" if found["erased_at"] is None else "erased"
+
+
+def _gap(gap: Gap) -> str:
+    return f"version {gap.version}, {'erased' if gap.erasure is None else safe(str(gap.erasure))}"
 
 
 def _based_on(answer: Answer, key: str, version: int) -> str:
@@ -276,16 +301,17 @@ def _version_line(brief: dict[str, Any]) -> str:
 def _readers(answer: Answer) -> str:
     if not answer.reads:
         return "nobody yet"
-    by_reader: dict[str, list[int]] = {}
+    by_reader: dict[str, list[str]] = {}
     for one in answer.reads:
-        by_reader.setdefault(one.reader, []).append(one.seq)
-    lines = [f"{plural(len(answer.reads), 'read')} by {plural(len(by_reader), 'reader')}:"]
+        seqs = str(one.seq) if one.count == 1 else f"{one.seq} to {one.last_seq} ({one.count:,} reads, rolled up)"
+        by_reader.setdefault(one.reader, []).append(seqs)
+    lines = [f"{plural(sum(one.count for one in answer.reads), 'read')} by {plural(len(by_reader), 'reader')}:"]
     lines += [f"{safe(name)} at seq {_seqs(seqs)}" for name, seqs in by_reader.items()]
     return _listed(lines, "refold readers", 1)
 
 
-def _seqs(seqs: list[int]) -> str:
-    shown = ", ".join(map(str, seqs[:LISTED]))
+def _seqs(seqs: list[str]) -> str:
+    shown = ", ".join(seqs[:LISTED])
     return shown if len(seqs) <= LISTED else f"{shown} and {len(seqs) - LISTED} more"
 
 

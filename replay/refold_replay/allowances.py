@@ -1,0 +1,115 @@
+"""What a log itself says may be missing from it: erased values, pruned reads, bodies left out of a redacted bundle.
+
+Rules of this module
+- An event allows only what stands before it in the same log: a value of the key and version it names, reads inside
+  the ranges it lists.
+- What an event says was taken out, and is still there, is a finding as well: the work was not finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from refold_store.events import DELETED, ERASED, KIND_ID, PRUNED, RUN_IMPORTED, Row
+from refold_store.jsontext import decode
+
+KEPT_KINDS = frozenset(
+    KIND_ID[name]
+    for name in (
+        "state.read", "run.opened", "run.imported", "schema.declared", "value.erased", "reads.pruned", "run.forked",
+        "run.archived",
+    )
+)  # fmt: skip
+"""Kinds that have nothing to erase."""
+SAYING = (ERASED, PRUNED, RUN_IMPORTED)
+"""Kinds of events that allow something to be missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """A `value.erased`: everything up to `until`, or only what bears this key (an id, a name) and version."""
+
+    seq: int
+    until: int
+    key: int | str | None
+    version: int | None
+
+    def covers(self, seq: int, kind: int, key: int | str | None, version: int | None) -> bool:
+        """Whether it speaks of an event."""
+        return (
+            seq <= self.until
+            and seq < self.seq
+            and kind not in KEPT_KINDS
+            and (self.key is None or self.key == key)
+            and (self.version is None or (self.version == version and kind <= DELETED))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A stretch of reads that were pruned: the digest of its last one, and the event that says so."""
+
+    last: int
+    digest: bytes
+    said: int
+
+
+@dataclass(slots=True)
+class Allowances:
+    """All that one log allows."""
+
+    erasures: list[Erasure] = field(default_factory=list)
+    gaps: dict[int, Gap] = field(default_factory=dict)
+    """First seq to gap."""
+    redacted: int = 0
+    """Bodies may be missing up to this seq: the log came out of a redacted bundle."""
+
+    def erased(self, seq: int, kind: int, key: int | str | None, version: int | None) -> bool:
+        """Whether an event's body may be missing."""
+        if kind in KEPT_KINDS:
+            return False
+        return seq <= self.redacted or any(one.covers(seq, kind, key, version) for one in self.erasures)
+
+    def unfinished(self, seq: int, kind: int, key: int | str | None, version: int | None) -> int | None:
+        """The event that says an event's body was erased, which is still there; None if there is none."""
+        return next((one.seq for one in self.erasures if one.covers(seq, kind, key, version)), None)
+
+    def across(self, first: int, seq: int) -> Gap | None:
+        """The last of the gaps that lead from `first` exactly to `seq` (the next event); None if they do not."""
+        found = None
+        while first < seq and (gap := self.gaps.get(first)) is not None and gap.said > gap.last:
+            first, found = gap.last + 1, gap
+        return found if first == seq else None
+
+    def inside(self, seq: int) -> int | None:
+        """The last seq of a gap that a seq and the next one lie in."""
+        for first, gap in self.gaps.items():
+            if first <= seq < gap.last:
+                return gap.last
+        return None
+
+
+def allowances(rows: Iterable[Row], key_of: Any = None) -> Allowances:
+    """What these events of a log allow; others than SAYING are passed over. `key_of` turns a key's id into its name."""
+    found = Allowances()
+    for row in rows:
+        refs = decode(row.refs.encode()) if row.refs else {}
+        if row.kind == ERASED:
+            key = row.key if key_of is None else key_of(row.key)
+            found.erasures.append(Erasure(row.seq, int(refs["until"]), key, row.version))
+        elif row.kind == PRUNED and row.body is not None:
+            for first, last, digest in decode(bytes(row.body))["ranges"]:
+                found.gaps[int(first)] = Gap(int(last), bytes.fromhex(digest), row.seq)
+        elif row.kind == RUN_IMPORTED and "redacted" in refs:
+            found.redacted = max(found.redacted, min(int(refs["redacted"]), row.seq - 1))
+    return found
+
+
+def rolled_up(body: dict[str, Any]) -> tuple[int, int]:
+    """(removed seqs, reads told of them) of a `reads.pruned`."""
+    removed = sum(int(last) - int(first) + 1 for first, last, _digest in body["ranges"])
+    return removed, sum(int(entry[5]) for entry in body["reads"])
+
+

@@ -1,0 +1,136 @@
+"""Archiving: a run's events move out into a bundle; one event stays and names it.
+
+Rules of this module
+- The bundle is written and read back first, then the events go (`refold_store.archiving`).
+- If the run went on meanwhile, nothing goes, and the bundle is written anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import file_digest, sha256
+from importlib import import_module
+from pathlib import Path
+from urllib.parse import quote
+
+from refold_store.archived import archived
+from refold_store.archiving import check_leaving, move_out
+from refold_store.errors import TransactionInvalid
+from refold_store.moments import resolve
+from refold_store.names import check_name
+from refold_store.pruning import aged
+from refold_store.run import Run
+from refold_store.store import Store
+
+TRIES_MAX = 5
+"""Bundles written anew because the run went on; one that is written to all the time is no run to archive."""
+NAME_MAX = 200
+"""Bytes of a file's name: below what file systems take."""
+
+Progress = Callable[[int, int, str], None]
+Pack = Callable[[Run, Path], object]
+"""Writes a run into a file and reads it back. Raises if the file does not hold the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A run whose events are in the file `path` now. `seq` is that of `run.archived`; a dry run has none."""
+
+    tenant: str
+    run: str
+    path: str
+    sha256: str | None
+    events: int
+    until: int
+    seq: int | None
+
+
+@dataclass(slots=True)
+class ArchiveReport:
+    """The runs that were archived, and those left as they are, with the reason."""
+
+    archived: list[Archived] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def archive(
+    run: Run,
+    directory: str | os.PathLike[str],
+    *,
+    by: str,
+    reason: str | None = None,
+    with_forks: bool = False,
+    dry_run: bool = False,
+    pack: Pack | None = None,
+) -> Archived:
+    """Move a run's events into a bundle in `directory`. `by` is who, `reason` why.
+
+    Raises NoSuchRun, RunArchived, TransactionInvalid (it has forks), ReadOnlyStore.
+    """
+    check_name("actor", by)
+    until = check_leaving(run, with_forks=with_forks, dry_run=dry_run)
+    if dry_run:
+        path = Path(directory) / _file_name(run, until)
+        return Archived(run.tenant, run.name, str(path), None, sum(1 for _event in run.events()), until, None)
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    for _try in range(TRIES_MAX):
+        path = Path(directory) / _file_name(run, until)
+        (pack or bundle)(run, path)
+        with path.open("rb") as file:
+            digest = file_digest(file, "sha256").hexdigest()
+        done = move_out(run, until=until, bundle=path.name, sha256=digest, by=by, reason=reason)
+        if done is not None:
+            return Archived(run.tenant, run.name, str(path), digest, done.events, until, done.seq)
+        path.unlink()
+        until = check_leaving(run, with_forks=with_forks, dry_run=False)
+    raise TransactionInvalid(f"run {run.name!r} goes on being written to; archive it when it is over")
+
+
+def archive_old(
+    store: Store,
+    directory: str | os.PathLike[str],
+    *,
+    older_than: str | timedelta,
+    by: str,
+    tenant: str = "default",
+    reason: str | None = None,
+    with_forks: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    pack: Pack | None = None,
+) -> ArchiveReport:
+    """Archive every run of a tenant whose last event is older than e.g. "365d". Runs with forks are left."""
+    report = ArchiveReport()
+    infos = store.runs(tenant)[::-1]  # forks before what they go on from
+    for done, info in enumerate(infos):
+        run = store.run(info.name, info.tenant)
+        number = run._run_id()
+        assert number is not None
+        old = resolve(run, aged(run, older_than)).seq == info.head_seq
+        if old and archived(store._backend, number, run.name) is None:
+            try:
+                report.archived.append(
+                    archive(run, directory, by=by, reason=reason, with_forks=with_forks, dry_run=dry_run, pack=pack)
+                )
+            except TransactionInvalid as error:
+                report.skipped[info.name] = str(error)
+        if progress is not None:
+            progress(done + 1, len(infos), info.name)
+    return report
+
+
+def bundle(run: Run, path: Path) -> None:
+    """The run as a bundle, read back by importing it where it is: that checks all of it and finds nothing new."""
+    import_module("refold_replay.exporting").export(run, path)
+    import_module("refold_replay.bundle_import").import_bundle(run.store, path)
+
+
+def _file_name(run: Run, until: int) -> str:
+    """A name for the bundle: of tenant, run and seq, fit for any file system."""
+    name = quote(run.name, safe="") if run.tenant == "default" else quote(f"{run.tenant}/{run.name}", safe="")
+    if len(name) > NAME_MAX or not name.strip("."):
+        name = f"{name[: NAME_MAX - 40].strip('.')}-{sha256(name.encode()).hexdigest()[:32]}"
+    return f"{name}-{until}.refold"

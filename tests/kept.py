@@ -7,11 +7,15 @@ from pathlib import Path
 import psycopg
 
 from refold import Run
+from refold_replay.verify import verify
 from refold_store.events import KINDS, chain, commit, genesis, header
 
 
 def walk(run: Run) -> list[str]:
-    """What is wrong with a log: digests, and gaps or missing bodies that no event of the same log explains."""
+    """What is wrong with a log: digests, and gaps or missing bodies that no event of the same log explains.
+
+    First as walked here by hand, then as `verify` finds it in the whole store.
+    """
     events = list(run.events())
     wrong = []
     ranges = [one for event in events if event.kind == "reads.pruned" for one in event.body["ranges"]]
@@ -40,7 +44,7 @@ def walk(run: Run) -> list[str]:
             wrong.append(f"{event.seq}: erased, and nothing says so")
         before, digest = event.seq, bytes(event.digest)
     assert all(event.kind in KINDS for event in events)
-    return wrong
+    return wrong + [str(finding) for finding in verify(run.store).findings]
 
 
 def holds(url: str, secret: bytes) -> list[str]:

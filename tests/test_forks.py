@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from claims import ONTARIO, QUEBEC, ClaimState
 
 from refold import NoSuchMoment, NoSuchRun, ReadOnlyStore, Run, Store, TransactionInvalid
+from refold_replay.verify import verify
 from refold_store.events import KIND_ID, chain, commit, header
 from refold_store.forking import FORKS_MAX, fork, make_self_contained
 from refold_store.heads import RunHead
@@ -18,7 +19,7 @@ OpenNew = Callable[..., Store]
 
 
 @pytest.fixture
-def run(open_new: OpenNew) -> Run:
+def run(open_new: OpenNew) -> Iterator[Run]:
     """A run with nine events: two keys, an accumulating key, a transaction, a read, a refusal."""
     store = open_new(ClaimState, strict_reads=True)
     run = store.run("clm-1")
@@ -30,7 +31,8 @@ def run(open_new: OpenNew) -> Run:
         tx.write_state("spent", 1, writer="billing")
     run.write_state("routing", ONTARIO, writer="triage_agent")
     run.write_state("reports", "two", writer="photo_agent")
-    return run
+    yield run
+    assert verify(run.store).findings == []
 
 
 def log(run: Run) -> list[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ Rules of this module
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,25 +56,47 @@ class Gap:
     said: int
 
 
+def _as_it_is(key: int | None) -> int | str | None:
+    return key
+
+
 @dataclass(slots=True)
 class Allowances:
     """All that one log allows."""
 
-    erasures: list[Erasure] = field(default_factory=list)
+    erasures: dict[tuple[int | str | None, int | None], list[Erasure]] = field(default_factory=dict)
+    """By key and version, None for any."""
     gaps: dict[int, Gap] = field(default_factory=dict)
     """First seq to gap."""
     redacted: int = 0
     """Bodies may be missing up to this seq: the log came out of a redacted bundle."""
 
+    def add(self, row: Row, key_of: Callable[[int | None], int | str | None] = _as_it_is) -> None:
+        """Take in an event of the log; others than SAYING allow nothing. `key_of` may turn a key's id into a name."""
+        refs = decode(row.refs.encode()) if row.refs else {}
+        if row.kind == ERASED:
+            key = key_of(row.key)
+            found = Erasure(row.seq, int(refs["until"]), key, row.version)
+            self.erasures.setdefault((key, row.version), []).append(found)
+        elif row.kind == PRUNED and row.body is not None:
+            for first, last, digest in decode(bytes(row.body))["ranges"]:
+                self.gaps[int(first)] = Gap(int(last), bytes.fromhex(digest), row.seq)
+        elif row.kind == RUN_IMPORTED and "redacted" in refs:
+            self.redacted = max(self.redacted, min(int(refs["redacted"]), row.seq - 1))
+
     def erased(self, seq: int, kind: int, key: int | str | None, version: int | None) -> bool:
         """Whether an event's body may be missing."""
         if kind in KEPT_KINDS:
             return False
-        return seq <= self.redacted or any(one.covers(seq, kind, key, version) for one in self.erasures)
+        return seq <= self.redacted or self.erased_by(seq, kind, key, version) is not None
 
-    def unfinished(self, seq: int, kind: int, key: int | str | None, version: int | None) -> int | None:
-        """The event that says an event's body was erased, which is still there; None if there is none."""
-        return next((one.seq for one in self.erasures if one.covers(seq, kind, key, version)), None)
+    def erased_by(self, seq: int, kind: int, key: int | str | None, version: int | None) -> int | None:
+        """The seq of the event that says an event's body was erased; None if there is none."""
+        for at in {(key, version), (key, None), (None, None)}:
+            for one in self.erasures.get(at, ()):
+                if one.covers(seq, kind, key, version):
+                    return one.seq
+        return None
 
     def across(self, first: int, seq: int) -> Gap | None:
         """The last of the gaps that lead from `first` exactly to `seq` (the next event); None if they do not."""
@@ -91,25 +113,7 @@ class Allowances:
         return None
 
 
-def allowances(rows: Iterable[Row], key_of: Any = None) -> Allowances:
-    """What these events of a log allow; others than SAYING are passed over. `key_of` turns a key's id into its name."""
-    found = Allowances()
-    for row in rows:
-        refs = decode(row.refs.encode()) if row.refs else {}
-        if row.kind == ERASED:
-            key = row.key if key_of is None else key_of(row.key)
-            found.erasures.append(Erasure(row.seq, int(refs["until"]), key, row.version))
-        elif row.kind == PRUNED and row.body is not None:
-            for first, last, digest in decode(bytes(row.body))["ranges"]:
-                found.gaps[int(first)] = Gap(int(last), bytes.fromhex(digest), row.seq)
-        elif row.kind == RUN_IMPORTED and "redacted" in refs:
-            found.redacted = max(found.redacted, min(int(refs["redacted"]), row.seq - 1))
-    return found
-
-
 def rolled_up(body: dict[str, Any]) -> tuple[int, int]:
     """(removed seqs, reads told of them) of a `reads.pruned`."""
     removed = sum(int(last) - int(first) + 1 for first, last, _digest in body["ranges"])
     return removed, sum(int(entry[5]) for entry in body["reads"])
-
-

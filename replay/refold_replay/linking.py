@@ -27,8 +27,8 @@ _FRONTS_MAX = 100_000
 class Chain:
     """Where a pass stands: the last seq, digest and time, and the newest version of each key."""
 
-    __slots__ = ("_fronts", "_text_of", "allowed", "digest", "erased", "findings", "gaps", "recorded_at", "seq",
-                 "versions")  # fmt: skip
+    __slots__ = ("_fronts", "_text_of", "allowed", "count", "digest", "erased", "findings", "gaps", "recorded_at",
+                 "seq", "versions")  # fmt: skip
 
     def __init__(
         self,
@@ -43,6 +43,8 @@ class Chain:
     ) -> None:
         self.findings = findings
         self.seq = seq
+        self.count = 0
+        """Rows seen."""
         self.digest = digest
         """The digest before the first row; None if that row is missing."""
         self.recorded_at = recorded_at
@@ -62,7 +64,9 @@ class Chain:
         last, last_at = self.seq, self.recorded_at
         versions, fronts = self.versions, self._fronts
         pack, sha = pack_numbers, sha256
+        count = 0
         for row in rows:
+            count += 1
             (
                 seq, txn, turn, version, seen_seq, recorded_at, clock, flags, kind, actor, owner, key,
                 request_id, refs, trace_id, span_id, salt, body, commitment, stored,
@@ -97,7 +101,7 @@ class Chain:
                 stored = stored if type(stored) is bytes else None
             digest, last, last_at = stored, seq, recorded_at
             yield row
-        self.digest, self.seq, self.recorded_at = digest, last, last_at
+        self.digest, self.seq, self.recorded_at, self.count = digest, last, last_at, count
 
     def _front(self, kind: int, actor: int | None, owner: int | None, key: int | None) -> bytes:
         if not 0 < kind < len(KINDS):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from refold_replay.allowances import KEPT_KINDS, Allowances
 from refold_replay.findings import Findings
 from refold_replay.linking import Row
 from refold_replay.scanning import (
@@ -30,7 +31,7 @@ from refold_replay.scanning import (
     VERSION,
 )
 from refold_store.errors import ConditionFailed, InvalidValue, Refused, UnknownKey
-from refold_store.events import DELETED, READ, RUN_OPENED, SCHEMA_DECLARED, WRITTEN
+from refold_store.events import DELETED, READ, RUN_ARCHIVED, RUN_FORKED, RUN_OPENED, SCHEMA_DECLARED, WRITTEN
 from refold_store.fold import WHOLE
 from refold_store.jsontext import decode, encode
 from refold_store.keys import Key
@@ -59,12 +60,16 @@ class Rules:
         schema_of: Callable[[str], Schema],
         schema: Schema | None,
         first: int,
+        base: int,
+        allowed: Allowances,
     ) -> None:
         self._findings = findings
         self._past = past
         self._text_of = text_of
         self._schema_of = schema_of
         self._schema = schema
+        self._base = base
+        self._allowed = allowed
         self._opener: int | None = None
         self._opening = first == 1
         self._txn = -1
@@ -72,7 +77,7 @@ class Rules:
         self._unit: set[str] = set()
         self._seqs: dict[tuple[str, int], int] = {}
         self._values: dict[str, Any] = {}
-        self._last_at = 0
+        self._last_at = self._last_seq = 0
         self._keys: dict[tuple[int, int, int], Key] = {}
 
     def judge(self, row: Row) -> None:
@@ -82,9 +87,11 @@ class Rules:
             self._end_unit(seq - 1)
         if txn != -1 or self._txn != -1:
             self._transaction(row)
-        if row[CLOCK] != -1 and self._last_at and not row[CLOCK] < row[RECORDED_AT] == self._last_at + 1:
+        if row[CLOCK] != -1 and self._last_seq == seq - 1 and not row[CLOCK] < row[RECORDED_AT] == self._last_at + 1:
             self._say(row, "time", f"recorded_at {row[RECORDED_AT]} does not follow from clock {row[CLOCK]}")
-        self._last_at = row[RECORDED_AT]
+        self._last_at, self._last_seq = row[RECORDED_AT], seq
+        if self._allowed.erasures and row[COMMITMENT] is None and kind not in KEPT_KINDS:
+            self._still_there(row)
         if kind <= DELETED:
             self._state(row)
         elif kind == READ:
@@ -98,6 +105,11 @@ class Rules:
         """The stretch is over; it never ends inside a transaction."""
         if self._unit:
             self._end_unit(seq)
+
+    def _still_there(self, row: Row) -> None:
+        said = self._allowed.erased_by(row[SEQ], row[KIND], row[KEY], row[VERSION])
+        if said is not None:
+            self._say(row, "erasure", f"value.erased at seq {said} covers it, but its body is there: erase again")
 
     def _say(self, row: Row, damage: str, message: str) -> None:
         self._findings.add(row[SEQ], damage, message)
@@ -261,6 +273,8 @@ class Rules:
             self._opener = row[ACTOR]
         if (kind == RUN_OPENED) != (seq == 1):
             self._say(row, "opening", "a run begins with run.opened, once")
+        if seq == self._base + 1 and self._base and kind not in (RUN_FORKED, RUN_ARCHIVED):
+            self._say(row, "opening", "a fork begins with run.forked")
         if row[COMMITMENT] is not None:
             return
         try:

@@ -32,7 +32,11 @@ class Scans:
     next_run: str
     """The first run id above one that has events."""
     runs: str
-    """All runs: id, tenant, name, scope."""
+    """All runs: id, tenant, name, scope, and where a fork goes on: run and seq."""
+    first: str
+    """The first event that a run itself holds: seq, kind, refs."""
+    named: str
+    """The first run.forked that a run itself holds."""
     digest_at: str
     txn_at: str
     """The transaction of a seq."""
@@ -50,7 +54,15 @@ SQLITE: Final = Scans(
         "WHERE pos BETWEEN (?1 << 32 | ?2) AND (?1 << 32 | ?3) ORDER BY pos"
     ),
     next_run="SELECT pos >> 32 FROM events WHERE pos > (?1 << 32 | 4294967295) ORDER BY pos LIMIT 1",
-    runs="SELECT id, tenant, name, scope FROM runs ORDER BY id",
+    runs="SELECT id, tenant, name, scope, parent, parent_seq FROM runs ORDER BY id",
+    first=(
+        "SELECT pos & 4294967295, kind, refs FROM events "
+        "WHERE pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY pos LIMIT 1"
+    ),
+    named=(
+        "SELECT refs FROM events WHERE kind = 24 AND kind > 3 "
+        "AND pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY pos LIMIT 1"
+    ),
     digest_at="SELECT digest FROM events WHERE pos = (?1 << 32 | ?2)",
     txn_at="SELECT txn FROM events WHERE pos = (?1 << 32 | ?2)",
     schemas="SELECT fingerprint, declaration FROM schemas ORDER BY fingerprint",
@@ -68,7 +80,9 @@ SQLITE: Final = Scans(
 POSTGRESQL: Final = Scans(
     rows=(f"SELECT seq, {_NUMBER_LIST}, {_REST} FROM events WHERE run = $1 AND seq >= $2 AND seq <= $3 ORDER BY seq"),
     next_run="SELECT run FROM events WHERE run > $1 ORDER BY run LIMIT 1",
-    runs="SELECT id, tenant, name, scope FROM runs ORDER BY id",
+    runs="SELECT id, tenant, name, scope, parent, parent_seq FROM runs ORDER BY id",
+    first="SELECT seq, kind::int8, refs FROM events WHERE run = $1 ORDER BY seq LIMIT 1",
+    named="SELECT refs FROM events WHERE run = $1 AND kind = 24 AND kind > 3 ORDER BY seq LIMIT 1",
     digest_at="SELECT digest FROM events WHERE run = $1 AND seq = $2",
     txn_at="SELECT txn FROM events WHERE run = $1 AND seq = $2",
     schemas="SELECT fingerprint, declaration FROM schemas ORDER BY fingerprint",

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from refold_replay.allowances import SAYING, Allowances
 from refold_replay.findings import Finding, Findings
 from refold_replay.linking import Chain
 from refold_replay.rules import Rules
 from refold_replay.scanning import BATCH, SCANS, SEQ
 from refold_store.backend import Backend
 from refold_store.errors import Damaged, RefoldError
-from refold_store.events import KIND_ID, WRITTEN, genesis
+from refold_store.events import RUN_ARCHIVED, WRITTEN, Row, genesis
 from refold_store.fold import ABSENT, fold_updates
 from refold_store.heads import declared_schemas, fold_from_frame
 from refold_store.jsontext import decode, encode
@@ -39,6 +40,10 @@ class Stretch:
     first: int
     last: int
     level: str
+    base: int = 0
+    """The seq before the first event the run itself holds: of a fork's ancestor, or of what was archived."""
+    parent: int | None = None
+    """The run that a fork goes on from."""
 
 
 class Source:
@@ -76,23 +81,57 @@ class Source:
             found = self._schemas[fingerprint] = Schema.from_declaration(decode(text))
         return found
 
-    def stretches(self, run: int, tenant: str, name: str, scope: int, level: str) -> Iterator[Stretch]:
-        """A run in stretches."""
+    def stretches(
+        self, run: int, tenant: str, name: str, scope: int, parent: int | None, at: int | None, level: str
+    ) -> Iterator[Stretch]:
+        """The events a run itself holds, in stretches."""
         head = self.backend.head(run)
-        first, newest = 1, 0 if head is None else head[0]
+        base = self.base(run, at or 0)
+        allowed = self.allowed(run)
+        first, newest = base + 1, 0 if head is None else head[0]
         while first <= newest:
-            last = self._end(run, first + STRETCH - 1, newest)
-            yield Stretch(run, tenant, name, scope, first, last, level)
+            last = self._end(run, first + STRETCH - 1, newest, allowed)
+            yield Stretch(run, tenant, name, scope, first, last, level, base, parent)
             first = last + 1
 
-    def _end(self, run: int, last: int, newest: int) -> int:
-        """The first seq from `last` on after which no transaction goes on."""
+    def base(self, run: int, at: int) -> int:
+        """Where the events a run itself holds begin: behind a fork's moment, or behind what was archived."""
+        rows = self.backend.query(self.scans.first, (run,))
+        if rows and rows[0][1] == RUN_ARCHIVED and rows[0][0] > at + 1:
+            until = refs_of(rows[0][2]).get("until")
+            if until == rows[0][0] - 1:
+                return int(until)
+        return at
+
+    def allowed(self, run: int) -> Allowances:
+        """What the log of a run itself says may be missing. What cannot be read allows nothing."""
+        rows = [Row(*row) for kind in SAYING for row in self.backend.query(self.backend.sql.by_kind, (run, kind))]
+        found = Allowances()
+        for row in rows:
+            try:
+                found.add(row)
+            except (ValueError, TypeError, KeyError, AttributeError, RefoldError):
+                continue  # its own digest tells
+        return found
+
+    def _end(self, run: int, last: int, newest: int, allowed: Allowances) -> int:
+        """The first seq from `last` on after which no transaction and no gap goes on."""
+        last = allowed.inside(last) or last
         while last < newest:
             after = self.backend.query(self.scans.txn_at, (run, last + 1))
             if not after or after[0][0] is None or after[0][0] == last + 1:
                 return last
             last += 1
         return newest
+
+
+def refs_of(text: str | None) -> dict[str, Any]:
+    """Refs as stored; nothing where they cannot be read."""
+    try:
+        found = decode(text.encode()) if text else {}
+    except (ValueError, AttributeError):
+        found = {}
+    return found if isinstance(found, dict) else {}
 
 
 class _Before:
@@ -111,15 +150,28 @@ class _Before:
                 self.versions[row.key] = row.version
                 self._newest[row.key] = row.version, row.seq
 
-    def digest(self, stretch: Stretch) -> bytes | None:
+    def digest(self, stretch: Stretch, allowed: Allowances) -> bytes | None:
         if not self._upto:
-            return genesis(stretch.tenant, stretch.name, stretch.scope)
-        rows = self.backend.query(self._source.scans.digest_at, (self._run, self._upto))
-        return bytes(rows[0][0]) if rows else None
+            return genesis(stretch.tenant, self.first_name(stretch), stretch.scope)
+        place = self.backend.at_seq(self._run, self._upto)
+        if place is not None and place.seq == self._upto:
+            return bytes(place.digest)
+        gap = next((gap for gap in allowed.gaps.values() if gap.last == self._upto), None)
+        if gap is not None:
+            return gap.digest
+        first = self.backend.query(self._source.scans.first, (self._run,))
+        if self._upto == stretch.base and first and first[0][1] == RUN_ARCHIVED:
+            return bytes.fromhex(refs_of(first[0][2])["digest"])
+        return None
+
+    def first_name(self, stretch: Stretch) -> str:
+        """The name a log began under: of the run that its first fork was made from, if it holds the copy of one."""
+        rows = self.backend.query(self._source.scans.named, (self._run,))
+        return str(refs_of(rows[0][0])["parent"]) if rows and not stretch.base else stretch.name
 
     def recorded_at(self) -> int:
-        rows = self.backend.query(self.backend.sql.at_seq, (self._run, self._upto)) if self._upto else []
-        return int(rows[0][1]) if rows else 0
+        place = self.backend.at_seq(self._run, self._upto) if self._upto else None
+        return 0 if place is None else place.recorded_at
 
     def schema(self) -> Schema | None:
         prints = [fingerprint for seq, fingerprint in declared_schemas(self.backend, self._run) if seq <= self._upto]
@@ -165,25 +217,28 @@ def verify_stretch(source: Source, stretch: Stretch) -> tuple[int, list[Finding]
     findings = Findings(stretch.tenant, stretch.name)
     count = 0
     try:
+        source.backend.met(stretch.run, stretch.parent)
         past = _Before(source, stretch, findings)
+        allowed = source.allowed(stretch.run)
         chain = Chain(
             findings,
             source.text_of,
             seq=stretch.first - 1,
-            digest=past.digest(stretch),
+            digest=past.digest(stretch, allowed),
             recorded_at=past.recorded_at(),
             versions=past.versions,
+            allowed=allowed,
         )
         rows = source.backend.stream(source.scans.rows, (stretch.run, stretch.first, stretch.last), BATCH)
         links = chain.links(rows)
         if stretch.level == "full":
-            _judged(source, stretch, findings, past, links)
+            _judged(source, stretch, findings, past, links, allowed)
         else:
             deque(links, maxlen=0)
-        count = chain.seq - stretch.first + 1
+        count = chain.count
         if chain.seq < stretch.last:
-            findings.add(chain.seq + 1, "density", f"events {chain.seq + 1} to {stretch.last} are missing")
-        _erased(source, stretch, findings, chain.erased)
+            chain.cross(chain.seq, stretch.last + 1)
+        _leftovers(stretch, chain)
     except RefoldError as error:
         findings.add(None, "unreadable", str(error))
     except Exception as error:  # a driver's error on a broken file
@@ -191,7 +246,9 @@ def verify_stretch(source: Source, stretch: Stretch) -> tuple[int, list[Finding]
     return count, findings.found
 
 
-def _judged(source: Source, stretch: Stretch, findings: Findings, past: _Before, links: Iterator[Any]) -> None:
+def _judged(
+    source: Source, stretch: Stretch, findings: Findings, past: _Before, links: Iterator[Any], allowed: Allowances
+) -> None:
     rules = Rules(
         findings,
         past,
@@ -199,6 +256,8 @@ def _judged(source: Source, stretch: Stretch, findings: Findings, past: _Before,
         schema_of=source.schema_of,
         schema=past.schema() if stretch.first > 1 else None,
         first=stretch.first,
+        base=stretch.base,
+        allowed=allowed,
     )
     judge = rules.judge
     for row in links:
@@ -209,10 +268,15 @@ def _judged(source: Source, stretch: Stretch, findings: Findings, past: _Before,
     rules.end(stretch.last)
 
 
-def _erased(source: Source, stretch: Stretch, findings: Findings, seqs: list[int]) -> None:
-    """A body gives way to its commitment only by a `value.erased` of the same run."""
-    if seqs and not source.backend.query(source.backend.sql.by_kind, (stretch.run, KIND_ID["value.erased"])):
-        findings.add(seqs[0], "body", "was erased, and no value.erased event says so")
+def _leftovers(stretch: Stretch, chain: Chain) -> None:
+    """What nothing allows to be missing, and what should be missing and is there."""
+    findings, allowed = chain.findings, chain.allowed
+    for row in chain.erased:
+        findings.add(row[SEQ], "body", "was erased, and no value.erased event after it says so")
+    for first, gap in allowed.gaps.items():
+        if first not in chain.gaps and stretch.first <= first <= stretch.last:
+            said = f"reads.pruned at seq {gap.said} lists seq {first} to {gap.last} as removed"
+            findings.add(first, "pruning", f"{said}, but they are there: prune again")
 
 
 def verify_frames(source: Source, stretch: Stretch) -> list[Finding]:

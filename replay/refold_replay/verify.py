@@ -18,6 +18,7 @@ from hashlib import sha256
 from typing import Literal
 
 from refold_replay.findings import Anchor, Finding, Findings, VerifyReport
+from refold_replay.passages import verify_passages
 from refold_replay.sources import Progress
 from refold_replay.stretches import Source, Stretch, verify_frames, verify_stretch
 from refold_replay.workers import verify_apart
@@ -68,7 +69,7 @@ def verify(
         except RefoldError as error:
             report.findings.append(_unreadable(run, error))
     report.runs = len(chosen)
-    total = sum(stretch.last - stretch.first + 1 for stretch in stretches)
+    total = sum(stretch.last - stretch.first + 1 for stretch in stretches)  # pruned seqs, too
     for stretch, (count, findings) in _verified(store, source, stretches, total, workers):
         report.events += count
         report.findings += findings
@@ -77,14 +78,17 @@ def verify(
     if level == "full":
         for run in chosen:
             try:
-                report.findings += verify_frames(source, Stretch(*run, 1, 0, level))
+                report.findings += verify_frames(source, Stretch(*run[:4], 1, 0, level))
+                passages = Findings(run[1], run[2])
+                verify_passages(source, passages, run[0], run[2], run[4], run[5])
+                report.findings += passages.found
             except RefoldError as error:
                 report.findings.append(_unreadable(run, error))
     if runs is None:
         try:
             report.findings += _strays(source, listed, level)
         except RefoldError as error:
-            report.findings.append(_unreadable((0, "", "", 0), error))
+            report.findings.append(_unreadable((0, "", "", 0, None, None), error))
     if expect is not None:
         report.findings += _against(source, listed, expect)
     report.findings.sort(key=lambda found: (found.tenant, found.run, found.seq is None, found.seq or 0))
@@ -99,14 +103,14 @@ def heads(store: str | os.PathLike[str] | Store) -> dict[tuple[str, str], tuple[
             return heads(opened)
     store.flush()
     found = {}
-    for number, tenant, name, scope in _listed(Source(store._backend)):
+    for number, tenant, name, scope, _parent, _at in _listed(Source(store._backend)):
         head = store._backend.head(number)
         if head is not None:
             found[tenant, _SCOPES.get(scope, name)] = head[0], bytes(head[1]).hex()
     return found
 
 
-Listed = tuple[int, str, str, int]
+Listed = tuple[int, str, str, int, int | None, int | None]
 
 
 def _unreadable(run: Listed, error: RefoldError) -> Finding:
@@ -114,8 +118,11 @@ def _unreadable(run: Listed, error: RefoldError) -> Finding:
 
 
 def _listed(source: Source) -> list[Listed]:
-    """(id, tenant, name, scope) of every run."""
-    return [(row[0], row[1], row[2], row[3]) for row in source.backend.query(source.scans.runs, ())]
+    """(id, tenant, name, scope, parent, its seq) of every run."""
+    found: list[Listed] = [tuple(row) for row in source.backend.query(source.scans.runs, ())]
+    for run in found:
+        source.backend.met(run[0], run[4])
+    return found
 
 
 def _chosen(listed: list[Listed], runs: Iterable[str | tuple[str, str]] | None, tenant: str | None) -> list[Listed]:
@@ -163,10 +170,10 @@ def _strays(source: Source, listed: list[Listed], level: Level) -> list[Finding]
             findings.add(None, "schema", f"schema {fingerprint}: the declaration does not give this fingerprint")
     found = findings.found
     for run, request_id, seq in source.backend.query(source.scans.requests_twice, ()):
-        _id, tenant, name, _scope = known.get(run, (run, "", f"number {run}", 0))
+        tenant, name = known[run][1:3] if run in known else ("", f"number {run}")
         found.append(Finding(tenant, name, seq, "request", f"request id {request_id!r} is bound twice"))
     for run, _key, seq, version in source.backend.query(source.scans.loose_frames, ()) if level == "full" else ():
-        _id, tenant, name, _scope = known.get(run, (run, "", f"number {run}", 0))
+        tenant, name = known[run][1:3] if run in known else ("", f"number {run}")
         message = f"a keyframe of version {version} stands beside no such write; delete it"
         found.append(Finding(tenant, name, seq, "keyframe", message))
     return found

@@ -9,6 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refold_replay.archiving import archive, archive_old
+    from refold_replay.blame import blame
+    from refold_replay.comparing import compare
+    from refold_replay.finding import find
+    from refold_replay.story import story
+    from refold_replay.verify import verify
+    from refold_replay.whatif import KEEP, SKIP, WhatIf, whatif
     from refold_store.conditions import compile_condition
     from refold_store.declare import (
         Owner,
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
         scope,
         sensitive,
     )
+    from refold_store.erasing import erase
     from refold_store.errors import (
         BasisRequired,
         ConditionError,
@@ -41,6 +49,7 @@ if TYPE_CHECKING:
         RefoldError,
         Refused,
         RequestReused,
+        RunArchived,
         SchemaChanged,
         StoreClosed,
         StoreNewer,
@@ -49,10 +58,13 @@ if TYPE_CHECKING:
         TooLarge,
         TransactionInvalid,
         UnknownKey,
+        ValueErased,
     )
     from refold_store.events import Event
     from refold_store.fold import ABSENT
+    from refold_store.forking import fork, make_self_contained
     from refold_store.moments import Moment
+    from refold_store.pruning import prune
     from refold_store.reads import Read, ReadRecord, RunInfo, State
     from refold_store.reducers import add, append, by_key, deep_merge, last, merge, overwrite, union
     from refold_store.requests import Written
@@ -62,16 +74,26 @@ if TYPE_CHECKING:
     from refold_store.telemetry import Telemetry
 
 _WHERE = {
+    "refold_replay.archiving": "archive archive_old",
+    "refold_replay.blame": "blame",
+    "refold_replay.comparing": "compare",
+    "refold_replay.finding": "find",
+    "refold_replay.story": "story",
+    "refold_replay.verify": "verify",
+    "refold_replay.whatif": "KEEP SKIP WhatIf whatif",
     "refold_store.conditions": "compile_condition",
     "refold_store.declare": "Owner StateSchema basis_required compile_schema family max_bytes readers scope sensitive",
     "refold_store.errors": (
         "BasisRequired ConditionError ConditionFailed ConfigError Conflict Damaged InvalidValue InvariantBroken "
         "NameInvalid NoSuchMoment NoSuchRun NoSuchVersion NotExact NotOwner ReadOnlyStore ReducerError RefoldError "
-        "Refused RequestReused SchemaChanged StoreClosed StoreNewer StoreOlder StoreUnavailable TooLarge "
-        "TransactionInvalid UnknownKey"
+        "Refused RequestReused RunArchived SchemaChanged StoreClosed StoreNewer StoreOlder StoreUnavailable TooLarge "
+        "TransactionInvalid UnknownKey ValueErased"
     ),
+    "refold_store.erasing": "erase",
     "refold_store.events": "Event",
     "refold_store.fold": "ABSENT",
+    "refold_store.forking": "fork make_self_contained",
+    "refold_store.pruning": "prune",
     "refold_store.reads": "Read ReadRecord RunInfo State",
     "refold_store.reducers": "add append by_key deep_merge last merge overwrite union",
     "refold_store.requests": "Written",
@@ -83,7 +105,7 @@ _WHERE = {
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
 
-__all__ = [
+__all__ = [  # noqa: RUF022  # sorted as text, which a test asserts
     "ABSENT",
     "BasisRequired",
     "ConditionError",
@@ -94,6 +116,7 @@ __all__ = [
     "Event",
     "InvalidValue",
     "InvariantBroken",
+    "KEEP",
     "Moment",
     "NameInvalid",
     "NoSuchMoment",
@@ -110,7 +133,9 @@ __all__ = [
     "Refused",
     "RequestReused",
     "Run",
+    "RunArchived",
     "RunInfo",
+    "SKIP",
     "Schema",
     "SchemaChanged",
     "State",
@@ -124,24 +149,38 @@ __all__ = [
     "TooLarge",
     "TransactionInvalid",
     "UnknownKey",
+    "ValueErased",
+    "WhatIf",
     "Written",
     "add",
     "append",
+    "archive",
+    "archive_old",
     "basis_required",
+    "blame",
     "by_key",
+    "compare",
     "compile_condition",
     "compile_schema",
     "deep_merge",
+    "erase",
     "family",
+    "find",
+    "fork",
     "last",
+    "make_self_contained",
     "max_bytes",
     "merge",
     "open_store",
     "overwrite",
+    "prune",
     "readers",
     "scope",
     "sensitive",
+    "story",
     "union",
+    "verify",
+    "whatif",
 ]
 
 

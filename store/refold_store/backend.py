@@ -134,6 +134,7 @@ class Statements:
     runs_all: str
     at_seq: str
     txn_end: str
+    turn_end: str
     schema_get: str
     keys: str
 

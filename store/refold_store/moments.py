@@ -107,10 +107,12 @@ def _at_turn(run: Run, text: str, head: int) -> Resolved:
     digits = text.removeprefix("turn:")
     if not digits.isascii() or not digits.isdigit():
         raise NoSuchMoment(f"{text[:40]!r}: a turn is written turn:7", moment=text)
-    seq, number = 0, _number(digits)
-    for event in run.events() if number <= MAX_TURN else ():
-        if event.turn == number:
-            seq = event.seq
+    run_id, number = run._run_id(), _number(digits)
+    if run_id is None or number > MAX_TURN:
+        rows = []
+    else:
+        rows = run._backend.spanning(run._backend.sql.turn_end, run_id, (number,))
+    seq = max((row[0] for row in rows if row[0] is not None), default=0)
     if not seq:
         raise NoSuchMoment(f"run {run.name!r} has no turn {_shown(number)}", moment=text)
     return _whole(run, seq, seq, head)

@@ -106,6 +106,7 @@ SQL = Statements(
         "SELECT seq, recorded_at, clock, txn, digest FROM events WHERE run = $1 AND seq <= $2 ORDER BY seq DESC LIMIT 1"
     ),
     txn_end="SELECT max(seq) FROM events WHERE run = $1 AND txn = $2 AND seq >= $2 AND seq <= $3",
+    turn_end="SELECT max(seq) FROM events WHERE run = $1 AND turn = $2 AND seq <= $3",
     schema_get="SELECT declaration FROM schemas WHERE fingerprint = $1",
     keys=(
         "SELECT DISTINCT n.name FROM events k JOIN names n ON n.id = k.key "

@@ -129,6 +129,7 @@ SQL = Statements(
     txn_end=(
         "SELECT max(pos) & 4294967295 FROM events WHERE txn = ?2 AND pos BETWEEN (?1 << 32 | ?2) AND (?1 << 32 | ?3)"
     ),
+    turn_end="SELECT max(pos) & 4294967295 FROM events WHERE turn = ?2 AND pos BETWEEN (?1 << 32) AND (?1 << 32 | ?3)",
     schema_get="SELECT declaration FROM schemas WHERE fingerprint = ?",
     keys=(
         "SELECT DISTINCT n.name FROM events k INDEXED BY events_first JOIN names n ON n.id = k.key "

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from refold.output import MASK, at_time, compact
+from refold_replay.sensitive import HIDDEN_REFS, Sensitive
 from refold_store import jsontext
 from refold_store.erased import own_erasure
-from refold_store.looking import sensitive_since
 from refold_store.reads import as_time
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ CELL = 200
 """Most characters of a value in one cell of a table."""
 OPEN_MEMBERS = frozenset({"reason", "keys", "key", "version", "what", "to", "path"})
 """Members of an event's body that hold no part of a value. An imported event may have any others."""
-HIDDEN_REFS = ("source", "shown")
-"""Members of an event's refs that hold a value, or its plain digest, which gives a short value away."""
 
 
 def time_of(when: datetime | None) -> str | None:
@@ -131,9 +129,8 @@ class Events:
     """A run's events as records and as lines of a table. Remembers which keys are sensitive."""
 
     def __init__(self, run: Run, show_sensitive: bool) -> None:
-        self._run = run
         self._show = show_sensitive
-        self._sensitive: dict[str, int] = {}
+        self._sensitive = Sensitive(run)
 
     def members(self, event: Event) -> dict[str, Any]:
         """An event as a record."""
@@ -180,26 +177,8 @@ class Events:
     def _content(self, event: Event) -> tuple[dict[str, Any], dict[str, Any], bool]:
         """Body and refs, without what could hold a value if a sensitive key is named; whether any was masked."""
         body, refs = event.body, event.refs
-        if self._show or not any(self._is_sensitive(key, event.seq) for key in _keys_of(event.key, body, refs)):
+        if self._show or not self._sensitive.named(event):
             return body, refs, False
         masked = {name: value if name in OPEN_MEMBERS else MASK for name, value in body.items()}
         left = {name: value for name, value in refs.items() if name not in HIDDEN_REFS}
         return masked, left, masked != body or left != refs
-
-    def _is_sensitive(self, key: str, seq: int) -> bool:
-        since = self._sensitive.get(key)
-        if since is None:
-            since = self._sensitive[key] = sensitive_since(self._run, key)
-        return since <= seq
-
-
-def _keys_of(key: str | None, body: dict[str, Any], refs: dict[str, Any]) -> set[str]:
-    """Every key an event names, by its column or inside: bodies of imported events may have any form."""
-    found = [key, body.get("key")]
-    for listed in (body.get("keys"), refs.get("keys")):
-        found += (one[0] if isinstance(one, list) and one else one for one in _members(listed))
-    return {one for one in found if isinstance(one, str)}
-
-
-def _members(listed: Any) -> list[Any]:
-    return list(listed) if isinstance(listed, (list, dict)) else [listed]

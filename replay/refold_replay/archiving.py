@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import file_digest, sha256
-from importlib import import_module
 from pathlib import Path
 from urllib.parse import quote
 
+from refold_replay.bundle_import import check_bundle
+from refold_replay.exporting import export
 from refold_store.archived import archived
 from refold_store.archiving import check_leaving, move_out
-from refold_store.errors import TransactionInvalid
+from refold_store.errors import BundleInvalid, TransactionInvalid
 from refold_store.moments import resolve
 from refold_store.names import check_name
 from refold_store.pruning import aged
@@ -123,9 +124,10 @@ def archive_old(
 
 
 def bundle(run: Run, path: Path) -> None:
-    """The run as a bundle, read back by importing it where it is: that checks all of it and finds nothing new."""
-    import_module("refold_replay.exporting").export(run, path)
-    import_module("refold_replay.bundle_import").import_bundle(run.store, path)
+    """The run as a bundle, read back and checked."""
+    exported = export(run, path)
+    if check_bundle(path).digest != exported.digest:
+        raise BundleInvalid(f"{path} does not hold what was written; check the disk", line=0)
 
 
 def _file_name(run: Run, until: int) -> str:

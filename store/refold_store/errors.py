@@ -23,6 +23,7 @@ RefoldError
 │   ├── NoSuchMoment
 │   ├── ValueErased        the value was erased for good; says by whom, when and why
 │   └── RunArchived        the run was moved out into a bundle; names it
+├── BundleInvalid          a bundle is damaged, or no bundle; names the line
 ├── TransactionInvalid     a transaction was used in a way it does not allow
 ├── SchemaMismatch         the database's tables are older or newer than the code
 │   ├── StoreOlder
@@ -141,8 +142,7 @@ class TooLarge(InvalidValue):
     code = "too_large"
 
     def __init__(self, *, size: int, max_bytes: int, key: str | None = None, writer: str | None = None) -> None:
-        self.size = size
-        self.max_bytes = max_bytes
+        self.size, self.max_bytes = size, max_bytes
         super().__init__(
             f"the value is {size} bytes of JSON, more than max_bytes={max_bytes}; "
             "store a reference instead, or raise max_bytes for this key",
@@ -187,9 +187,7 @@ class InvariantBroken(Refused):
         key: str | None = None,
         writer: str | None = None,
     ) -> None:
-        self.invariant = invariant
-        self.expression = expression
-        self.problem = problem
+        self.invariant, self.expression, self.problem = invariant, expression, problem
         super().__init__(
             f"invariant {invariant!r} would be broken: {expression} is false for {values}; "
             "write the keys concerned together in one transaction"
@@ -245,9 +243,7 @@ class SchemaChanged(Refused):
         key: str | None = None,
         writer: str | None = None,
     ) -> None:
-        self.run = run
-        self.held = held
-        self.in_force = in_force
+        self.run, self.held, self.in_force = run, held, in_force
         self.dropped = tuple(dropped)
         if dropped:
             message = (
@@ -274,9 +270,7 @@ class ConditionError(ConfigError):
     """A condition does not parse or uses what conditions do not allow. `column` counts from 1."""
 
     def __init__(self, message: str, *, expression: str, column: int | None = None, hint: str | None = None) -> None:
-        self.expression = expression
-        self.column = column
-        self.hint = hint
+        self.expression, self.column, self.hint = expression, column, hint
         at = f" at column {column}" if column is not None else ""
         shown = expression if len(expression) <= 120 else expression[:117] + "..."
         super().__init__(f"condition {shown!r}{at}: {message}" + (f" ({hint})" if hint else ""))
@@ -297,8 +291,7 @@ class NameInvalid(RefoldError):
 
     def __init__(self, message: str, *, what: str, name: object) -> None:
         super().__init__(message)
-        self.what = what
-        self.name = name
+        self.what, self.name = what, name
 
 
 class NotFound(RefoldError):
@@ -352,6 +345,14 @@ class RunArchived(NotFound):
         super().__init__(f"run {run!r} was archived by {by!r} at {at}; `refold import {bundle}` puts it back")
 
 
+class BundleInvalid(RefoldError):
+    """A bundle that cannot be trusted or read. `line` counts from 1. Nothing of it was imported."""
+
+    def __init__(self, message: str, *, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
 class TransactionInvalid(RefoldError):
     """A transaction was used in a way it does not allow."""
 
@@ -393,5 +394,4 @@ class Damaged(RefoldError):
 
     def __init__(self, message: str, *, run: str | None = None, seq: int | None = None) -> None:
         super().__init__(message)
-        self.run = run
-        self.seq = seq
+        self.run, self.seq = run, seq

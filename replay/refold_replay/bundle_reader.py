@@ -25,6 +25,8 @@ LINE_MAX: Final = 64 * 1024 * 1024
 """Longest line that is read, in bytes: twice what a value may be unless its key allows more."""
 READ_BYTES: Final = 1 << 20
 """Bytes unpacked at once."""
+SUFFIX: Final = ".refold"
+"""How the name of a bundle ends."""
 _INT_MAX: Final = (1 << 63) - 1
 SCHEMAS_MAX: Final = 10_000
 """Schemas of one bundle: a run declares one whenever its program changes it."""
@@ -41,6 +43,16 @@ _NUMBERS: Final = {
     "clock": (-_INT_MAX, _INT_MAX),
     "trace_flags": (0, 255),
 }
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a file means to be a bundle: by its first line, or by its name if that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            start = zlib.decompressobj(31).decompress(file.read(READ_BYTES), READ_BYTES)
+    except (OSError, zlib.error):
+        return path.suffix == SUFFIX and path.exists()
+    return b'"refold":"bundle"' in start.split(b"\n", 1)[0] or path.suffix == SUFFIX
 
 
 class BundleReader:

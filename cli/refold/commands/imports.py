@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold import exits, output
+from refold.commands.bundles import import_bundles
 from refold.progress import bar
 from refold.site import Site, common
 
@@ -27,14 +28,31 @@ SHOWN = 50
 @click.option("--schema", type=click.Path(dir_okay=False), metavar="FILE", help="State schema, YAML; else inferred.")
 @click.option("--check", "answers", type=click.Path(dir_okay=False), metavar="ANSWERS", help="Then compare with these.")
 @click.option("--dry-run", is_flag=True, help="Read and check everything, store nothing.")
+@click.option(
+    "--public-key", type=click.Path(dir_okay=False), metavar="FILE", help="Bundles: they must be signed with its key."
+)
+@click.option("--as", "person", metavar="NAME", help="Bundles: who imports a redacted one; the login name by default.")
 @common
 def import_command(
-    site: Site, files: tuple[str, ...], seed: str | None, schema: str | None, answers: str | None, dry_run: bool
+    site: Site,
+    files: tuple[str, ...],
+    seed: str | None,
+    schema: str | None,
+    answers: str | None,
+    dry_run: bool,
+    public_key: str | None,
+    person: str | None,
 ) -> None:
-    """Import recorded runs from event FILEs (JSON Lines, also gzip).
+    """Import runs from FILEs: bundles that `refold export` wrote, or recorded events (JSON Lines, also gzip).
 
-    A run comes whole or not at all. Importing the same file again changes nothing.
+    A run comes whole or not at all. Importing the same file again changes nothing. A bundle keeps its tenant and its
+    run's name: its digests begin with them.
     """
+    if _are_bundles(files, seed=seed, schema=schema, answers=answers):
+        import_bundles(site, list(files), public_key=public_key, person=person, dry_run=dry_run)
+        return
+    if public_key is not None or person is not None:
+        raise click.UsageError("--public-key and --as are for bundles, and these files are none")
     options: dict[str, Any] = {"seed": seed, "schema": schema, "tenant": site.tenant}
     checked = None
     if dry_run and answers is not None:
@@ -79,6 +97,22 @@ def check_command(site: Site, file: str, answers: str) -> None:
         _tell_check(report)
     if missing or not report.ok:
         raise click.exceptions.Exit(exits.FOUND)
+
+
+def _are_bundles(files: tuple[str, ...], **options: str | None) -> bool:
+    """Whether the files are bundles, by what they hold. All or none, and without the options of event files."""
+    from refold_replay.bundle_reader import is_bundle
+
+    bundles = [file for file in files if is_bundle(Path(file))]
+    if not bundles:
+        return False
+    others = [file for file in files if file not in bundles]
+    if others:
+        raise click.UsageError(f"{bundles[0]!r} is a bundle, {others[0]!r} is none: import them one after the other")
+    given = [f"--{'check' if name == 'answers' else name}" for name, value in options.items() if value is not None]
+    if given:
+        raise click.UsageError(f"{given[0]} is for event files; a bundle brings its schema and all its events")
+    return True
 
 
 def _read_through(answers: str) -> None:

@@ -1,0 +1,131 @@
+"""Verify a bundle with Python's standard library alone: `python verify_bundle.py FILE`. Digests, order, counts.
+
+Written from docs/format.md; it uses nothing of refold. Exit status 0: the bundle is whole. 1: it is not, and why.
+"""
+
+import gzip
+import hashlib
+import json
+import struct
+import sys
+import zlib
+
+ABSENT = b"\xff\xff\xff\xff"
+NUMBERS = ("seq", "txn", "turn", "version", "seen_seq", "recorded_at", "clock", "trace_flags")
+
+
+class Wrong(Exception):
+    """The bundle is not what it says."""
+
+
+def text(value):
+    """A text or bytes behind its length in four bytes; none is FFFFFFFF."""
+    if value is None:
+        return ABSENT
+    raw = value.encode() if isinstance(value, str) else value
+    return struct.pack(">I", len(raw)) + raw
+
+
+def unhex(event, name):
+    """Bytes that a member gives in hex, or None."""
+    return bytes.fromhex(event[name]) if name in event else None
+
+
+def digest(before, event):
+    """The digest of an event, from the one before it."""
+    header = struct.pack(">8q", *(event.get(name, -1) for name in NUMBERS))
+    header += b"".join(text(event.get(name)) for name in ("kind", "actor", "owner", "key", "request_id", "refs"))
+    header += text(unhex(event, "trace_id")) + text(unhex(event, "span_id"))
+    commitment = unhex(event, "commitment")
+    if commitment is None:
+        commitment = hashlib.sha256(unhex(event, "salt") + event.get("body", "").encode()).digest()
+    return hashlib.sha256(before + header + commitment).digest()
+
+
+def need(condition, message):
+    """Raise Wrong unless a condition holds."""
+    if not condition:
+        raise Wrong(message)
+
+
+def lines(path):
+    """(line, hash of all lines before it) of a bundle."""
+    seen = hashlib.sha256()
+    with gzip.open(path) as file:
+        for raw in file:
+            need(raw.endswith(b"\n"), "the file is cut off")
+            yield json.loads(raw), seen.hexdigest()
+            seen.update(raw)
+
+
+def allows(manifest, event, said):
+    """Whether an event may lack its body: left out on purpose, or erased by one of the events named."""
+    for by, until, key, version in manifest["erased"]:
+        same = key in (None, event.get("key")) and version in (None, event.get("version"))
+        if same and event["seq"] <= until and event["seq"] < by:
+            said.add(by)
+            return True
+    return manifest["redacted"]
+
+
+def verify(path):
+    """Check a bundle. Returns what it holds. Raises Wrong."""
+    source = lines(path)
+    manifest, _hash = next(source)
+    need(manifest.get("refold") == "bundle" and manifest.get("form") == 1, "no bundle of form 1")
+    scope = bytes([manifest["scope"]])
+    before = hashlib.sha256(b"refold.log.1" + text(manifest["tenant"]) + text(manifest["genesis"]) + scope).digest()
+    gaps = {first: (last, bytes.fromhex(end), by) for first, last, end, by in manifest["pruned"]}
+    name, seq, at, count, versions, kinds, said, end = manifest["genesis"], 0, 0, 0, {}, {}, set(), None
+    for line, hashed in source:
+        need(end is None, "something stands behind the last line")
+        if "schema" in line:
+            need(hashlib.sha256(line["declaration"].encode()).hexdigest() == line["schema"], "a schema was changed")
+        elif "end" in line:
+            end = line
+            need(line["sha256"] == hashed and line["end"] == count, "the end does not fit the lines")
+        else:
+            while seq + 1 in gaps and line["seq"] > seq + 1:
+                seq, before, by = gaps[seq + 1]
+                said.add(by)
+            need(line["seq"] == seq + 1, f"event {seq + 1} is missing")
+            seq, count = line["seq"], count + 1
+            need(line["recorded_at"] > at, f"event {seq}: time went back")
+            at = line["recorded_at"]
+            before = digest(before, line)
+            need(before.hex() == line["digest"], f"event {seq}: the digest does not fit")
+            need("commitment" not in line or allows(manifest, line, said), f"event {seq} lacks its body")
+            kinds[seq] = line["kind"]
+            if line["kind"] in ("state.written", "state.deleted"):
+                versions[line["key"]] = versions.get(line["key"], 0) + 1
+                need(line["version"] == versions[line["key"]], f"event {seq}: a version is missing")
+            elif line["kind"] == "run.forked":
+                refs = json.loads(line["refs"])
+                need((refs["parent"], refs["at"]) == (name, seq - 1), f"event {seq} forks another run")
+                name = refs["run"]
+    need(end is not None, "the bundle is cut off")
+    while seq + 1 in gaps:
+        seq, before, _by = gaps[seq + 1]
+    need(name == manifest["run"], f"the log is of run {name!r}")
+    need((seq, before.hex()) == (manifest["until"], manifest["digest"]), "the newest event is not the one named")
+    need(
+        all(kinds.get(by) in ("value.erased", "reads.pruned") for by in said), "something is missing, and none said so"
+    )
+    return f"{manifest['run']}: {count} events up to seq {seq}, digest {before.hex()}"
+
+
+if __name__ == "__main__":
+    try:
+        print("ok:", verify(sys.argv[1]))
+    except (
+        Wrong,
+        OSError,
+        EOFError,
+        ArithmeticError,
+        LookupError,
+        ValueError,
+        TypeError,
+        struct.error,
+        zlib.error,
+    ) as error:
+        sys.exit(f"not whole: {error}")

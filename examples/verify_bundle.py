@@ -68,14 +68,22 @@ def allows(manifest, event, said):
     return manifest["redacted"]
 
 
+def across(gap, before, said):
+    """Over reads that were pruned: the seq and digest of the last one."""
+    last, begin, end, by = gap
+    need(before.hex() == begin, f"the reads up to {last} were pruned behind another event")
+    said.add(by)
+    return last, bytes.fromhex(end)
+
+
 def verify(path):
     """Check a bundle. Returns what it holds. Raises Wrong."""
     source = lines(path)
-    manifest, _hash = next(source)
+    manifest, _hash = next(source, ({}, ""))
     need(manifest.get("refold") == "bundle" and manifest.get("form") == 1, "no bundle of form 1")
     scope = bytes([manifest["scope"]])
     before = hashlib.sha256(b"refold.log.1" + text(manifest["tenant"]) + text(manifest["genesis"]) + scope).digest()
-    gaps = {first: (last, bytes.fromhex(end), by) for first, last, end, by in manifest["pruned"]}
+    gaps = {first: rest for first, *rest in manifest["pruned"]}
     name, seq, at, count, versions, kinds, said, end = manifest["genesis"], 0, 0, 0, {}, {}, set(), None
     for line, hashed in source:
         need(end is None, "something stands behind the last line")
@@ -86,8 +94,7 @@ def verify(path):
             need(line["sha256"] == hashed and line["end"] == count, "the end does not fit the lines")
         else:
             while seq + 1 in gaps and line["seq"] > seq + 1:
-                seq, before, by = gaps[seq + 1]
-                said.add(by)
+                seq, before = across(gaps[seq + 1], before, said)
             need(line["seq"] == seq + 1, f"event {seq + 1} is missing")
             seq, count = line["seq"], count + 1
             need(line["recorded_at"] > at, f"event {seq}: time went back")
@@ -105,7 +112,7 @@ def verify(path):
                 name = refs["run"]
     need(end is not None, "the bundle is cut off")
     while seq + 1 in gaps:
-        seq, before, _by = gaps[seq + 1]
+        seq, before = across(gaps[seq + 1], before, said)
     need(name == manifest["run"], f"the log is of run {name!r}")
     need((seq, before.hex()) == (manifest["until"], manifest["digest"]), "the newest event is not the one named")
     need(
@@ -114,18 +121,11 @@ def verify(path):
     return f"{manifest['run']}: {count} events up to seq {seq}, digest {before.hex()}"
 
 
+BROKEN = (OSError, EOFError, RuntimeError, ArithmeticError, AttributeError, LookupError, ValueError, TypeError)
+"""What a file can raise that is no bundle at all."""
+
 if __name__ == "__main__":
     try:
         print("ok:", verify(sys.argv[1]))
-    except (
-        Wrong,
-        OSError,
-        EOFError,
-        ArithmeticError,
-        LookupError,
-        ValueError,
-        TypeError,
-        struct.error,
-        zlib.error,
-    ) as error:
+    except (Wrong, *BROKEN, struct.error, zlib.error) as error:
         sys.exit(f"not whole: {error}")

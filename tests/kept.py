@@ -19,7 +19,7 @@ def walk(run: Run) -> list[str]:
     events = list(run.events())
     wrong = []
     ranges = [one for event in events if event.kind == "reads.pruned" for one in event.body["ranges"]]
-    ended = {first: (last, bytes.fromhex(digest)) for first, last, digest in ranges}
+    ended = {first: (last, bytes.fromhex(digest)) for first, last, _before, digest in ranges}
     said = [(e.seq, e.refs["until"], e.key, e.version) for e in events if e.kind == "value.erased"]
     named = [event.refs["parent"] for event in events if event.kind == "run.forked"]
     before, digest = 0, genesis(run.tenant, (named or [run.name])[0], run.scope)

@@ -94,7 +94,7 @@ def test_the_event_says_what_is_gone(run: Run) -> None:
     prune(run, before="note@1", by="ops")
     event = list(run.events())[-1]
     assert (event.kind, event.actor, event.refs) == ("reads.pruned", "ops", {"until": 11})
-    assert event.body["ranges"] == [[4, 6, digests[6]], [8, 11, digests[11]]]
+    assert event.body["ranges"] == [[4, 6, digests[3], digests[6]], [8, 11, digests[7], digests[11]]]
     assert event.body["reads"] == [
         ["routing", 1, "liability_agent", 4, 8, 3, 1, times[4]],
         ["routing", 1, "settlement_agent", 5, 5, 1, 1, times[5]],

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 from claims import ONTARIO, QUEBEC, ClaimState
-from forge import forging
+from forge import COLUMNS, forging
 
 from refold import Run, Store, open_store
 from refold_replay import stretches, verify
 from refold_replay.allowances import Allowances, Erasure, Gap
 from refold_store.erasing import erase
-from refold_store.events import KIND_ID, commit
+from refold_store.events import KIND_ID, chain, commit, header
 from refold_store.forking import fork, make_self_contained
 from refold_store.pruning import prune
 
@@ -112,9 +112,23 @@ def test_a_gap_with_another_digest(url: str) -> None:
     """The row behind a gap hangs on the digest that the gap names."""
     with forging(url) as forge:
         body = json.loads(forge.rows()[-1]["body"])
-        body["ranges"][0][2] = "00" * 32
+        body["ranges"][0][3] = "00" * 32
         forge.set(10, "body", json.dumps(body, separators=(",", ":")).encode())
     assert {("clm-1", 6, "digest"), ("clm-1", 10, "digest")} <= set(found(url, "digest"))
+
+
+def test_nothing_before_a_gap_can_be_rewritten(url: str) -> None:
+    """An event before pruned reads, changed with a digest that fits: the gap no longer begins where it says."""
+    with forging(url) as forge:
+        rows = forge.rows()
+        write = rows[2] | {"body": b'{"value":{"desk":"laval","ruleset":"QC_auto_2026"}}'}
+        shown = {name: write[name] for name in COLUMNS if name not in ("run", "salt", "body", "commitment", "digest")}
+        names = dict(forge.run("SELECT id, name FROM names")) | {None: None}
+        shown |= {column: names[shown[column]] for column in ("actor", "owner", "key")}
+        digest = chain(rows[1]["digest"], header(**shown), commit(write["salt"], write["body"]))
+        forge.set(3, "body", write["body"])
+        forge.set(3, "digest", digest)
+    assert ("clm-1", 4, "density") in found(url, "digest")
 
 
 def test_a_roll_up_that_hides_reads(url: str) -> None:
@@ -189,5 +203,5 @@ def test_an_event_allows_nothing_behind_itself() -> None:
     written = KIND_ID["state.written"]
     erasure = Erasure(seq=5, until=9, key=1, version=None)
     assert [erasure.covers(seq, written, 1, 1) for seq in (4, 5, 6)] == [True, False, False]
-    allowed = Allowances(gaps={3: Gap(last=6, digest=b"", said=5)})
-    assert allowed.across(3, 7) is None
+    allowed = Allowances(gaps={3: Gap(last=6, before=b"", digest=b"", said=5)})
+    assert allowed.across(3, 7, None) is None

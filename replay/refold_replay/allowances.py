@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from refold_store.events import DELETED, ERASED, KIND_ID, PRUNED, RUN_IMPORTED, Row
 from refold_store.jsontext import decode
@@ -49,9 +48,10 @@ class Erasure:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A stretch of reads that were pruned: the digest of its last one, and the event that says so."""
+    """A stretch of reads that were pruned: the digests before it and of its last one, and the event that says so."""
 
     last: int
+    before: bytes
     digest: bytes
     said: int
 
@@ -79,8 +79,8 @@ class Allowances:
             found = Erasure(row.seq, int(refs["until"]), key, row.version)
             self.erasures.setdefault((key, row.version), []).append(found)
         elif row.kind == PRUNED and row.body is not None:
-            for first, last, digest in decode(bytes(row.body))["ranges"]:
-                self.gaps[int(first)] = Gap(int(last), bytes.fromhex(digest), row.seq)
+            for first, last, before, digest in decode(bytes(row.body))["ranges"]:
+                self.gaps[int(first)] = Gap(int(last), bytes.fromhex(before), bytes.fromhex(digest), row.seq)
         elif row.kind == RUN_IMPORTED and "redacted" in refs:
             self.redacted = max(self.redacted, min(int(refs["redacted"]), row.seq - 1))
 
@@ -98,11 +98,17 @@ class Allowances:
                     return one.seq
         return None
 
-    def across(self, first: int, seq: int) -> Gap | None:
-        """The last of the gaps that lead from `first` exactly to `seq` (the next event); None if they do not."""
+    def across(self, first: int, seq: int, digest: bytes | None) -> Gap | None:
+        """The last of the gaps that lead from `first` exactly to `seq` (the next event); None if they do not.
+
+        `digest` is that of the event before `first`, None if it is not known: each gap must begin at the digest it
+        names.
+        """
         found = None
         while first < seq and (gap := self.gaps.get(first)) is not None and gap.said > gap.last:
-            first, found = gap.last + 1, gap
+            if digest is not None and gap.before != digest:
+                return None
+            first, found, digest = gap.last + 1, gap, gap.digest
         return found if first == seq else None
 
     def inside(self, seq: int) -> int | None:
@@ -111,9 +117,3 @@ class Allowances:
             if first <= seq < gap.last:
                 return gap.last
         return None
-
-
-def rolled_up(body: dict[str, Any]) -> tuple[int, int]:
-    """(removed seqs, reads told of them) of a `reads.pruned`."""
-    removed = sum(int(last) - int(first) + 1 for first, last, _digest in body["ranges"])
-    return removed, sum(int(entry[5]) for entry in body["reads"])

@@ -93,7 +93,10 @@ def manifest_line(manifest: Manifest) -> bytes:
             "digest": manifest.digest.hex(),
             "redacted": manifest.redacted,
             "erased": [list(one) for one in erased],
-            "pruned": [[first, gap.last, gap.digest.hex(), gap.said] for first, gap in sorted(allowed.gaps.items())],
+            "pruned": [
+                [first, gap.last, gap.before.hex(), gap.digest.hex(), gap.said]
+                for first, gap in sorted(allowed.gaps.items())
+            ],
         }
     )
 

@@ -208,7 +208,7 @@ class _Checks:
         self._rows.append(None)
         next(self._links, None)
         if self._last < manifest.until:
-            self._chain.cross(self._last, manifest.until + 1)
+            self._chain.cross(self._last, manifest.until + 1, self._chain.digest)
         self._complain()
         if self._last > manifest.until or (self._last == manifest.until and self._chain.digest != manifest.digest):
             raise fail("the newest event is not the one the manifest names")

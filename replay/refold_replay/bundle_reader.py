@@ -166,10 +166,10 @@ class BundleReader:
                     _whole(number)
                 erasure = Erasure(seq, until, None if key is None else check_name("key", key), version)
                 found.erasures.setdefault((erasure.key, version), []).append(erasure)
-            for first, last, digest, said in _rows(members["pruned"], 4):
+            for first, last, before, digest, said in _rows(members["pruned"], 5):
                 if not 0 < _whole(first) <= _whole(last) < _whole(said) or first in found.gaps:
                     raise ValueError("a gap has no such place")
-                found.gaps[first] = Gap(last, _hex(digest, 32), said)
+                found.gaps[first] = Gap(last, _hex(before, 32), _hex(digest, 32), said)
         except (RefoldError, ValueError, TypeError, KeyError) as error:
             raise self.fail(f"what was erased or pruned is not told well: {error}", error) from error
         return found

@@ -73,7 +73,7 @@ class Chain:
             ) = row  # fmt: skip
             try:
                 if seq != last + 1:
-                    digest = self.cross(last, seq)
+                    digest = self.cross(last, seq, digest)
                 if recorded_at <= last_at:
                     self._time(seq, recorded_at, last_at)
                 if kind <= 2:
@@ -113,9 +113,9 @@ class Chain:
 
     # --- what may be wrong -------------------------------------------------------------------
 
-    def cross(self, last: int, seq: int) -> bytes | None:
+    def cross(self, last: int, seq: int, digest: bytes | None) -> bytes | None:
         """The digest before `seq`, which does not follow `last`: known if the log says that reads were pruned."""
-        gap = self.allowed.across(last + 1, seq)
+        gap = self.allowed.across(last + 1, seq, digest)
         if gap is not None:
             self.gaps.update(first for first in self.allowed.gaps if last < first < seq)
             return gap.digest

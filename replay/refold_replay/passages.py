@@ -60,11 +60,11 @@ def _roll_up(source: Source, findings: Findings, run: int, row: Row, forks: list
     newest: dict[str, int] = {}
     try:
         body: dict[str, Any] = decode(bytes(row.body or b"{}"))
-        removed = sum(last - first + 1 for first, last, _digest in body["ranges"])
+        removed = sum(last - first + 1 for first, last, *_digests in body["ranges"])
         told = sum(entry[5] for entry in body["reads"])
         for key, version, *_rest in body["reads"]:
             newest[key] = max(version, newest.get(key, 0))
-        inherited = any(first < fork < row.seq for first, _last, _digest in body["ranges"] for fork in forks)
+        inherited = any(first < fork < row.seq for first, *_rest in body["ranges"] for fork in forks)
     except (ValueError, TypeError, KeyError, IndexError) as error:
         findings.add(row.seq, "pruning", f"reads.pruned cannot be read ({type(error).__name__}: {error})")
         return

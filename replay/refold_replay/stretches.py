@@ -237,7 +237,7 @@ def verify_stretch(source: Source, stretch: Stretch) -> tuple[int, list[Finding]
             deque(links, maxlen=0)
         count = chain.count
         if chain.seq < stretch.last:
-            chain.cross(chain.seq, stretch.last + 1)
+            chain.cross(chain.seq, stretch.last + 1, chain.digest)
         _leftovers(stretch, chain)
     except RefoldError as error:
         findings.add(None, "unreadable", str(error))

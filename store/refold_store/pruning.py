@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from refold_store import jsontext
 from refold_store.backend import Backend
 from refold_store.erased import refs_of
-from refold_store.errors import ConfigError, ReadOnlyStore
+from refold_store.errors import ConfigError, Damaged, ReadOnlyStore
 from refold_store.events import PRUNED, Draft, Row
 from refold_store.keeping_sql import KEEPING_SQL
 from refold_store.moments import resolve
@@ -167,7 +167,7 @@ def _apply(ledger: Ledger, *, number: int, after: int, until: int, by: str) -> P
         shown = [row for row in gone if row.seq <= shared]
         if shown:
             reads = _rolled(backend, number, shown)
-            body = jsontext.encode({"ranges": _ranges(shown), "reads": reads})
+            body = jsontext.encode({"ranges": _ranges(backend, number, shown), "reads": reads})
             ledger.add(log, Draft(PRUNED, by, refs=jsontext.encode({"until": shared}).decode(), body=body))
             done.events += 1
             done.records += len(reads) if log == number else 0
@@ -189,15 +189,30 @@ def _fork_points(backend: Backend, run: int) -> set[int]:
 # --- the roll-up ---------------------------------------------------------------------------------
 
 
-def _ranges(rows: list[_Seen]) -> list[list[Any]]:
-    """[first seq, last seq, digest of the last] of each stretch of consecutive seqs."""
+def _ranges(backend: Backend, run: int, rows: list[_Seen]) -> list[list[Any]]:
+    """[first seq, last seq, digest of the event before, digest of the last] of each stretch of consecutive seqs.
+
+    Both digests: with the last one alone, what stands before a gap could be changed, and nothing behind it would tell.
+    """
     found: list[list[Any]] = []
     for row in rows:
         if found and found[-1][1] == row.seq - 1:
-            found[-1][1:] = row.seq, bytes(row.digest).hex()
+            found[-1][1], found[-1][3] = row.seq, bytes(row.digest).hex()
         else:
-            found.append([row.seq, row.seq, bytes(row.digest).hex()])
+            found.append([row.seq, row.seq, _digest_at(backend, run, row.seq - 1), bytes(row.digest).hex()])
     return found
+
+
+def _digest_at(backend: Backend, run: int, seq: int) -> str:
+    """The digest of an event; of a read that was pruned before: as its `reads.pruned` has it."""
+    rows = backend.writer_query(backend.sql.at_seq, (run, seq))
+    if rows and rows[0][0] == seq:
+        return bytes(rows[0][4]).hex()
+    for row in (Row(*row) for row in backend.writer_query(backend.sql.by_kind, (run, PRUNED))):
+        for _first, last, _before, digest in jsontext.decode(row.body or b"{}").get("ranges", ()):
+            if last == seq:
+                return str(digest)
+    raise Damaged(f"event {seq} is missing; run `refold verify`", seq=seq)
 
 
 def _rolled(backend: Backend, run: int, rows: list[_Seen]) -> list[list[Any]]:

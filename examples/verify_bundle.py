@@ -1,4 +1,4 @@
-"""Verify a bundle with Python's standard library alone: `python verify_bundle.py FILE`. Digests, order, counts.
+"""Verify a bundle with Python's standard library alone: `python verify_bundle.py FILE...`. Digests, order, counts.
 
 Written from docs/format.md; it uses nothing of refold. Exit status 0: the bundle is whole. 1: it is not, and why.
 """
@@ -125,7 +125,8 @@ BROKEN = (OSError, EOFError, RuntimeError, ArithmeticError, AttributeError, Look
 """What a file can raise that is no bundle at all."""
 
 if __name__ == "__main__":
-    try:
-        print("ok:", verify(sys.argv[1]))
-    except (Wrong, *BROKEN, struct.error, zlib.error) as error:
-        sys.exit(f"not whole: {error}")
+    for path in sys.argv[1:]:
+        try:
+            print("ok:", verify(path))
+        except (Wrong, *BROKEN, struct.error, zlib.error) as error:
+            sys.exit(f"{path}: not whole: {error}")

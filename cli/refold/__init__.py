@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from refold_replay.archiving import archive, archive_old
     from refold_replay.blame import blame
+    from refold_replay.bundle_import import check_bundle, import_bundle
     from refold_replay.comparing import compare
+    from refold_replay.exporting import export
     from refold_replay.finding import find
     from refold_replay.story import story
     from refold_replay.verify import verify
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from refold_store.erasing import erase
     from refold_store.errors import (
         BasisRequired,
+        BundleInvalid,
         ConditionError,
         ConditionFailed,
         ConfigError,
@@ -76,7 +79,9 @@ if TYPE_CHECKING:
 _WHERE = {
     "refold_replay.archiving": "archive archive_old",
     "refold_replay.blame": "blame",
+    "refold_replay.bundle_import": "check_bundle import_bundle",
     "refold_replay.comparing": "compare",
+    "refold_replay.exporting": "export",
     "refold_replay.finding": "find",
     "refold_replay.story": "story",
     "refold_replay.verify": "verify",
@@ -84,10 +89,10 @@ _WHERE = {
     "refold_store.conditions": "compile_condition",
     "refold_store.declare": "Owner StateSchema basis_required compile_schema family max_bytes readers scope sensitive",
     "refold_store.errors": (
-        "BasisRequired ConditionError ConditionFailed ConfigError Conflict Damaged InvalidValue InvariantBroken "
-        "NameInvalid NoSuchMoment NoSuchRun NoSuchVersion NotExact NotOwner ReadOnlyStore ReducerError RefoldError "
-        "Refused RequestReused RunArchived SchemaChanged StoreClosed StoreNewer StoreOlder StoreUnavailable TooLarge "
-        "TransactionInvalid UnknownKey ValueErased"
+        "BasisRequired BundleInvalid ConditionError ConditionFailed ConfigError Conflict Damaged "
+        "InvalidValue InvariantBroken NameInvalid NoSuchMoment NoSuchRun NoSuchVersion NotExact NotOwner "
+        "ReadOnlyStore ReducerError RefoldError Refused RequestReused RunArchived SchemaChanged StoreClosed "
+        "StoreNewer StoreOlder StoreUnavailable TooLarge TransactionInvalid UnknownKey ValueErased"
     ),
     "refold_store.erasing": "erase",
     "refold_store.events": "Event",
@@ -108,6 +113,7 @@ _HOME = {name: module for module, names in _WHERE.items() for name in names.spli
 __all__ = [  # noqa: RUF022  # sorted as text, which a test asserts
     "ABSENT",
     "BasisRequired",
+    "BundleInvalid",
     "ConditionError",
     "ConditionFailed",
     "ConfigError",
@@ -159,14 +165,17 @@ __all__ = [  # noqa: RUF022  # sorted as text, which a test asserts
     "basis_required",
     "blame",
     "by_key",
+    "check_bundle",
     "compare",
     "compile_condition",
     "compile_schema",
     "deep_merge",
     "erase",
+    "export",
     "family",
     "find",
     "fork",
+    "import_bundle",
     "last",
     "make_self_contained",
     "max_bytes",

@@ -16,7 +16,18 @@ from bench.board import Board
 from bench.lab import Lab, Options, connect_traced
 from bench.registry import BENCHMARKS
 
-MODULES = ("writes", "transactions", "concurrency", "reads", "moments", "replay", "storage", "appends", "verify")
+MODULES = (
+    "writes",
+    "transactions",
+    "concurrency",
+    "reads",
+    "moments",
+    "replay",
+    "storage",
+    "appends",
+    "verify",
+    "audit",
+)
 
 
 def load_all() -> None:

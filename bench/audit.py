@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import psycopg
 
@@ -64,15 +65,15 @@ def scan_of(url: str, *, hashed: bool = False) -> Callable[[int], None]:
     return operate
 
 
-def _rows(url: str) -> Iterator[tuple[object, ...]]:
+def _rows(url: str) -> Iterator[tuple[Any, ...]]:
     if url.startswith("postgresql"):
         with psycopg.connect(url) as connection, connection.cursor("scan", binary=True) as cursor:
             cursor.itersize = 1000
             yield from cursor.execute(f"SELECT {COLUMNS} FROM events WHERE run = 1 ORDER BY seq".encode())
         return
-    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
-    yield from connection.execute(f"SELECT {COLUMNS} FROM events ORDER BY pos")
-    connection.close()
+    plain = sqlite3.connect(url.removeprefix("sqlite:///"))
+    yield from plain.execute(f"SELECT {COLUMNS} FROM events ORDER BY pos")
+    plain.close()
 
 
 def repeated(work: Callable[[], object]) -> Callable[[int], None]:

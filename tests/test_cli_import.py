@@ -139,13 +139,11 @@ def test_schema_check_finds_mistakes(refold_cli: Cli, tmp_path: Path) -> None:
 # --- verify --------------------------------------------------------------------------------------
 
 
-def test_verify_finds_damage(claims_url: str, refold_cli: Cli, tmp_path: Path) -> None:
+def test_verify_finds_damage(claims_url: str, refold_cli: Cli) -> None:
     """`verify` is quiet about a good log; a changed byte is named with its run and seq, and the exit code is 1."""
-    heads = tmp_path / "heads.json"
-    good = refold_cli("verify", "--save-heads", str(heads), "--store", claims_url)
+    good = refold_cli("verify", "--store", claims_url)
     assert (good.exit_code, good.stdout) == (0, "ok: 1 run, 14 events, level full\n")
     assert refold_cli("verify", "clm-77401", "--level", "digest", "--store", claims_url).exit_code == 0
-    assert refold_cli("verify", "--expect", str(heads), "--store", claims_url).exit_code == 0
     assert refold_cli("verify", "clm-1", "--store", claims_url).exit_code == 3
     _damage(claims_url)
     bad = refold_cli("verify", "clm-77401", "--store", claims_url)
@@ -176,12 +174,3 @@ def _damage(url: str) -> None:
         admin.execute(
             "UPDATE events SET body = convert_to(replace(convert_from(body, 'UTF8'), 'QC', 'ON'), 'UTF8') WHERE seq = 4"
         )
-
-
-def test_a_file_that_is_no_heads_file(claims_url: str, refold_cli: Cli, tmp_path: Path) -> None:
-    """--expect with any other file is a user's mistake."""
-    wrong = tmp_path / "wrong.json"
-    wrong.write_text("[]")
-    result = refold_cli("verify", "--expect", str(wrong), "--store", claims_url)
-    assert result.exit_code == 2
-    assert "--save-heads" in result.stderr

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forge import COLUMNS, Cells, forging
+from forge import COLUMNS, forging
 from sound import SCHEMA, fill, found, where
 
 from refold import open_store
 from refold_replay.findings import FINDINGS_MAX
-from refold_replay.verify import heads, verify
+from refold_replay.verify import verify
 from refold_store.errors import NoSuchRun
 from refold_store.events import commit, header, pack_names, pack_numbers, pack_rest
 
@@ -39,15 +37,6 @@ def url(store_url: str) -> str:
         fill(store)
     assert verify(store_url).findings == []
     return store_url
-
-
-@contextmanager
-def forged(url: str) -> Iterator[list[Cells]]:
-    """Change the rows of run 1; they are put back with digests that fit."""
-    with forging(url) as forge:
-        rows = forge.rows()
-        yield rows
-        forge.put(rows, forge=True)
 
 
 def seq_of(url: str, what: str) -> int:
@@ -108,40 +97,6 @@ def test_removed_inserted_and_swapped_events_are_found(url: str, level: str) -> 
         assert (1, "density") in found(url, level=level)
         forge.put([{**row, "run": 9} for row in rows])
         assert (None, "orphan") in found(url, level=level)
-
-
-def test_a_log_cut_off_at_its_end_is_found_by_an_anchor(url: str) -> None:
-    """Without an anchor a cut log is whole; with one, the place is named, and so is a run that is gone."""
-    anchor = heads(url)
-    assert set(anchor) == {("default", "r"), ("default", "other")}
-    assert verify(url, expect=anchor).ok
-    last = seq_of(url, LATE)
-    with forging(url) as forge:
-        forge.remove(last)
-        assert verify(url).ok
-        assert found(url, expect=anchor) == [(last, "truncated")]
-        forge.remove(last - 1)
-        assert found(url, expect=anchor) == [(last - 1, "truncated")]
-    gone = {**heads(url), ("default", "gone"): (3, "00")}
-    [finding] = verify(url, expect=gone).findings
-    assert (finding.run, finding.damage) == ("gone", "truncated")
-
-
-def test_a_rewritten_history_is_found_by_an_anchor(url: str) -> None:
-    """Digests that were all made anew do not agree with those kept outside."""
-    anchor = heads(url)
-    with forged(url) as rows:
-        where(rows, 15)["body"] = b'{"text":"lost"}'
-    assert verify(url).ok
-    assert found(url, expect=anchor) == [(len(rows), "digest")]
-
-
-def test_a_growing_log_agrees_with_an_older_anchor(url: str) -> None:
-    """An anchor stays good while the log grows."""
-    anchor = heads(url)
-    with open_store(url, SCHEMA) as store:
-        store.run("r").write_state("low", 3, writer="ann")
-    assert verify(url, expect=anchor).ok
 
 
 def test_changed_names_and_runs_are_found(url: str) -> None:

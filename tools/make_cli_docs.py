@@ -31,7 +31,8 @@ COMMON_TEXT = """## Options of all commands
 | `--store URL` | The store: `sqlite:///FILE`, a file's path, or `postgresql://USER@HOST/DATABASE`. Else \
 the environment variable `REFOLD_STORE` |
 | `--tenant TEXT` | Whose runs; `default` if not given |
-| `--json` | Exact JSON: one document, or for `events`, `tail`, `history` and `log` one a line. Integers in full, nothing cut |
+| `--json` | Exact JSON: one document, or for `events`, `tail`, `history` and `log` one a line. Integers in full, \
+nothing cut |
 | `--help`, `-h` | Help on a command |
 
 They stand after the command's name. `completion` takes none of the first three.

@@ -9,13 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refold_replay.anchoring import anchor
     from refold_replay.archiving import archive, archive_old
     from refold_replay.blame import blame
     from refold_replay.bundle_import import check_bundle, import_bundle
     from refold_replay.comparing import compare
+    from refold_replay.explain import explain
     from refold_replay.exporting import export
     from refold_replay.finding import find
+    from refold_replay.lint import lint
     from refold_replay.story import story
+    from refold_replay.tracing import impact, why
     from refold_replay.verify import verify
     from refold_replay.whatif import KEEP, SKIP, WhatIf, whatif
     from refold_store.conditions import compile_condition
@@ -77,13 +81,17 @@ if TYPE_CHECKING:
     from refold_store.telemetry import Telemetry
 
 _WHERE = {
+    "refold_replay.anchoring": "anchor",
     "refold_replay.archiving": "archive archive_old",
     "refold_replay.blame": "blame",
     "refold_replay.bundle_import": "check_bundle import_bundle",
     "refold_replay.comparing": "compare",
+    "refold_replay.explain": "explain",
     "refold_replay.exporting": "export",
     "refold_replay.finding": "find",
+    "refold_replay.lint": "lint",
     "refold_replay.story": "story",
+    "refold_replay.tracing": "impact why",
     "refold_replay.verify": "verify",
     "refold_replay.whatif": "KEEP SKIP WhatIf whatif",
     "refold_store.conditions": "compile_condition",
@@ -159,6 +167,7 @@ __all__ = [  # noqa: RUF022  # sorted as text, which a test asserts
     "WhatIf",
     "Written",
     "add",
+    "anchor",
     "append",
     "archive",
     "archive_old",
@@ -171,12 +180,15 @@ __all__ = [  # noqa: RUF022  # sorted as text, which a test asserts
     "compile_schema",
     "deep_merge",
     "erase",
+    "explain",
     "export",
     "family",
     "find",
     "fork",
+    "impact",
     "import_bundle",
     "last",
+    "lint",
     "make_self_contained",
     "max_bytes",
     "merge",
@@ -190,6 +202,7 @@ __all__ = [  # noqa: RUF022  # sorted as text, which a test asserts
     "union",
     "verify",
     "whatif",
+    "why",
 ]
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 FINDINGS_MAX = 20
 """Findings kept of one run: the first places tell what happened, and one cause may show in every later event."""
-
-Anchor = Mapping[tuple[str, str], tuple[int, str]]
-"""(tenant, run) to (seq, digest in hex): the ends of runs, kept outside the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +13,8 @@ class Finding:
     """One place where the store contradicts itself.
 
     `damage` is one word: digest, density, version, transaction, time, owner, type, invariant, schema, read, request,
-    keyframe, orphan, body, column, name, opening, truncated, unreadable.
+    keyframe, orphan, body, erasure, pruning, fork, archive, column, name, opening, file, unreadable; against an
+    anchor: truncated, rewritten, vanished, anchor.
     """
 
     tenant: str
@@ -27,6 +24,8 @@ class Finding:
     message: str
 
     def __str__(self) -> str:
+        if self.damage == "anchor":
+            return f"anchor: {self.message}"
         place = "the store" if not self.tenant and not self.run and self.seq is None else f"run {self.run!r}"
         tenant = f" of tenant {self.tenant!r}" if self.tenant not in ("", "default") else ""
         seq = "" if self.seq is None else f" at seq {self.seq}"
@@ -62,6 +61,8 @@ class VerifyReport:
     findings: list[Finding] = field(default_factory=list)
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    anchored: int | None = None
+    """Runs held against an anchor; None without one."""
 
     @property
     def ok(self) -> bool:

@@ -36,6 +36,12 @@ class Grounds(Generic[A, K]):
     def __init__(self) -> None:
         self._read: dict[A, dict[K, tuple[int, int, int | None]]] = {}
 
+    def copy(self) -> Grounds[A, K]:
+        """The same, to go on from here in another log."""
+        found: Grounds[A, K] = Grounds()
+        found._read = {actor: dict(seen) for actor, seen in self._read.items()}
+        return found
+
     def read(self, actor: A, key: K, version: int, *, seq: int, turn: int | None = None) -> bool:
         """An actor reads a version. Whether this read is now the one that counts for the key."""
         seen = self._read.get(actor)

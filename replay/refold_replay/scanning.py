@@ -37,7 +37,6 @@ class Scans:
     """The first event that a run itself holds: seq, kind, refs."""
     named: str
     """The first run.forked that a run itself holds."""
-    digest_at: str
     txn_at: str
     """The transaction of a seq."""
     schemas: str
@@ -46,6 +45,8 @@ class Scans:
     loose_frames: str
     """Keyframes beside no state event of their key, seq and version."""
     requests_twice: str
+    file: str
+    """The database's own check of tables against indexes, where there is one for everybody."""
 
 
 SQLITE: Final = Scans(
@@ -63,9 +64,8 @@ SQLITE: Final = Scans(
         "SELECT refs FROM events WHERE kind = 24 AND kind > 3 "
         "AND pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY pos LIMIT 1"
     ),
-    digest_at="SELECT digest FROM events WHERE pos = (?1 << 32 | ?2)",
     txn_at="SELECT txn FROM events WHERE pos = (?1 << 32 | ?2)",
-    schemas="SELECT fingerprint, declaration FROM schemas ORDER BY fingerprint",
+    schemas="SELECT fingerprint, declaration FROM schemas NOT INDEXED",
     frames="SELECT key, seq, version, body FROM keyframes WHERE run = ?1 ORDER BY key, seq",
     loose_frames=(
         "SELECT k.run, k.key, k.seq, k.version FROM keyframes k LEFT JOIN events e ON e.pos = (k.run << 32 | k.seq) "
@@ -75,6 +75,7 @@ SQLITE: Final = Scans(
         "SELECT run, request_id, max(seq) FROM events WHERE request_id IS NOT NULL "
         "GROUP BY request_id, run HAVING count(*) > 1 ORDER BY run, request_id LIMIT 100"
     ),
+    file="PRAGMA integrity_check(20)",
 )
 
 POSTGRESQL: Final = Scans(
@@ -83,7 +84,6 @@ POSTGRESQL: Final = Scans(
     runs="SELECT id, tenant, name, scope, parent, parent_seq FROM runs ORDER BY id",
     first="SELECT seq, kind::int8, refs FROM events WHERE run = $1 ORDER BY seq LIMIT 1",
     named="SELECT refs FROM events WHERE run = $1 AND kind = 24 AND kind > 3 ORDER BY seq LIMIT 1",
-    digest_at="SELECT digest FROM events WHERE run = $1 AND seq = $2",
     txn_at="SELECT txn FROM events WHERE run = $1 AND seq = $2",
     schemas="SELECT fingerprint, declaration FROM schemas ORDER BY fingerprint",
     frames="SELECT key, seq, version, body FROM keyframes WHERE run = $1 ORDER BY key, seq",
@@ -95,6 +95,7 @@ POSTGRESQL: Final = Scans(
         "SELECT run, request_id, max(seq) FROM events WHERE request_id IS NOT NULL "
         "GROUP BY request_id, run HAVING count(*) > 1 ORDER BY run, request_id LIMIT 100"
     ),
+    file="",
 )
 
 SCANS: Final = {"sqlite": SQLITE, "postgresql": POSTGRESQL}

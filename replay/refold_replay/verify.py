@@ -6,18 +6,21 @@ transactions of each write, the versions reads name, keyframes against folds, sc
 Rules of this module
 - It reads only, in one pass over each stretch of a run; nothing is held but the newest version of each key.
 - Several processes share the work when there is much of it; they speak over pipes, so any program may call this.
-- A log cut off at its end is whole in itself: only an anchor kept outside (`heads`, then `expect=`) shows it.
+- A log cut off at its end is whole in itself, and so is an old copy: only an anchor kept outside shows it.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from hashlib import sha256
 from typing import Literal
 
-from refold_replay.findings import Anchor, Finding, Findings, VerifyReport
+from refold_replay.anchored import compare
+from refold_replay.anchoring import Anchor, Head, Proof
+from refold_replay.findings import Finding, Findings, VerifyReport
 from refold_replay.passages import verify_passages
 from refold_replay.sources import Progress
 from refold_replay.stretches import Source, Stretch, verify_frames, verify_stretch
@@ -32,8 +35,6 @@ WORKERS_MAX = 8
 """Processes at most: beyond it the database is the bound."""
 IN_MEMORY = ("sqlite://", "sqlite:///:memory:", ":memory:")
 """Stores no other process can open."""
-_SCOPES = {1: "\0tenant", 2: "\0global"}
-"""How `heads` names the run of a scope: no run can have a NUL in its name."""
 
 
 def verify(
@@ -42,18 +43,21 @@ def verify(
     *,
     tenant: str | None = None,
     level: Level = "full",
-    expect: Anchor | None = None,
+    anchor: Anchor | Proof | Iterable[Anchor | Proof] | None = None,
+    public_key: bytes | None = None,
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> VerifyReport:
     """Check a store, or some runs of it: names, or (tenant, name). `workers=None` uses more processes for much work.
 
+    `anchor`: also hold them against one or more anchors; with `public_key` these must be signed with its private part.
     Raises NoSuchRun for a run that is not there. Damage is not raised: it is in the report.
     """
     if not isinstance(store, Store):
         with open_store(store, read_only=True, create=False) as opened:
             return verify(
-                opened, runs, tenant=tenant, level=level, expect=expect, progress=progress, workers=workers
+                opened, runs, tenant=tenant, level=level, anchor=anchor, public_key=public_key, progress=progress,
+                workers=workers,
             )  # fmt: skip
     if level not in ("digest", "full"):
         raise ConfigError(f"there is no level {level!r}; use 'digest' or 'full'")
@@ -61,13 +65,14 @@ def verify(
     store.flush()
     source, report = Source(store._backend), VerifyReport(level)
     listed = _listed(source)
-    chosen = _chosen(listed, runs, tenant)
+    anchors = _anchors(anchor)
+    places = None if runs is None else [(tenant or "default", one) if isinstance(one, str) else one for one in runs]
+    wanted = _wanting(places, tenant)
+    known = {(head.tenant, head.run) for one in anchors for head in one.heads if wanted(head)}
+    chosen = _chosen(listed, places, tenant, known)
     stretches: list[Stretch] = []
     for run in chosen:
-        try:
-            stretches += source.stretches(*run, level)
-        except RefoldError as error:
-            report.findings.append(_unreadable(run, error))
+        report.findings += _guarded(run, partial(_cut, source, run, level, stretches))
     report.runs = len(chosen)
     total = sum(stretch.last - stretch.first + 1 for stretch in stretches)  # pruned seqs, too
     for stretch, (count, findings) in _verified(store, source, stretches, total, workers):
@@ -75,46 +80,41 @@ def verify(
         report.findings += findings
         if progress is not None:
             progress(report.events, total, stretch.name)
-    if level == "full":
-        for run in chosen:
-            try:
-                report.findings += verify_frames(source, Stretch(*run[:4], 1, 0, level))
-                passages = Findings(run[1], run[2])
-                verify_passages(source, passages, run[0], run[2], run[4], run[5])
-                report.findings += passages.found
-            except RefoldError as error:
-                report.findings.append(_unreadable(run, error))
+    for run in chosen if level == "full" else ():
+        report.findings += _guarded(run, partial(_beside, source, run))
     if runs is None:
-        try:
-            report.findings += _strays(source, listed, level)
-        except RefoldError as error:
-            report.findings.append(_unreadable((0, "", "", 0, None, None), error))
-    if expect is not None:
-        report.findings += _against(source, listed, expect)
-    report.findings.sort(key=lambda found: (found.tenant, found.run, found.seq is None, found.seq or 0))
+        report.findings += _guarded(NO_RUN, partial(_strays, source, listed, level))
+    for one in anchors:
+        report.findings += _guarded(NO_RUN, partial(compare, source, _ids(listed), one, report, wanted, public_key))
+    report.findings.sort(key=lambda found: (str(found.tenant), str(found.run), found.seq is None, found.seq or 0))
     report.seconds = time.perf_counter() - started
     return report
 
 
-def heads(store: str | os.PathLike[str] | Store) -> dict[tuple[str, str], tuple[int, str]]:
-    """(tenant, run) to (newest seq, its digest in hex). Kept outside the store, it shows a log that was cut off."""
-    if not isinstance(store, Store):
-        with open_store(store, read_only=True, create=False) as opened:
-            return heads(opened)
-    store.flush()
-    found = {}
-    for number, tenant, name, scope, _parent, _at in _listed(Source(store._backend)):
-        head = store._backend.head(number)
-        if head is not None:
-            found[tenant, _SCOPES.get(scope, name)] = head[0], bytes(head[1]).hex()
-    return found
-
-
 Listed = tuple[int, str, str, int, int | None, int | None]
+NO_RUN: Listed = (0, "", "", 0, None, None)
 
 
-def _unreadable(run: Listed, error: RefoldError) -> Finding:
-    return Finding(run[1], run[2], None, "unreadable", str(error))
+def _guarded(run: Listed, step: Callable[[], list[Finding]]) -> list[Finding]:
+    """What a step finds. What a damaged row may raise has no bound: that is a finding, too."""
+    try:
+        return step()
+    except Exception as error:
+        message = str(error) if isinstance(error, RefoldError) else f"{type(error).__name__}: {error}"
+        return [Finding(str(run[1]), str(run[2]), None, "unreadable", message)]
+
+
+def _cut(source: Source, run: Listed, level: Level, stretches: list[Stretch]) -> list[Finding]:
+    stretches += source.stretches(*run, level)
+    return []
+
+
+def _beside(source: Source, run: Listed) -> list[Finding]:
+    """Keyframes of a run, and the events that are about other logs or about what is gone."""
+    found = verify_frames(source, Stretch(*run[:4], 1, 0, "full"))
+    passages = Findings(run[1], run[2])
+    verify_passages(source, passages, run[0], run[2], run[4], run[5])
+    return found + passages.found
 
 
 def _listed(source: Source) -> list[Listed]:
@@ -125,17 +125,35 @@ def _listed(source: Source) -> list[Listed]:
     return found
 
 
-def _chosen(listed: list[Listed], runs: Iterable[str | tuple[str, str]] | None, tenant: str | None) -> list[Listed]:
-    if runs is None:
+def _ids(listed: list[Listed]) -> dict[tuple[str, int, str], int]:
+    return {(run[1], run[3], run[2]): run[0] for run in listed}
+
+
+def _chosen(
+    listed: list[Listed], places: list[tuple[str, str]] | None, tenant: str | None, known: set[tuple[str, str]]
+) -> list[Listed]:
+    """The runs to verify. One that only an anchor knows is left out here: the comparison names it."""
+    if places is None:
         return [run for run in listed if tenant is None or run[1] == tenant]
     by_name = {(run[1], run[2]): run for run in listed if run[3] == 0}
-    found = []
-    for one in runs:
-        place = (tenant or "default", one) if isinstance(one, str) else one
-        if place not in by_name:
+    for place in places:
+        if place not in by_name and place not in known:
             raise NoSuchRun(run=place[1], tenant=place[0])
-        found.append(by_name[place])
-    return found
+    return [by_name[place] for place in places if place in by_name]
+
+
+def _anchors(given: Anchor | Proof | Iterable[Anchor | Proof] | None) -> list[Anchor | Proof]:
+    if given is None:
+        return []
+    return [given] if isinstance(given, (Anchor, Proof)) else list(given)
+
+
+def _wanting(places: list[tuple[str, str]] | None, tenant: str | None) -> Callable[[Head], bool]:
+    """Which heads of an anchor are asked about."""
+    if places is not None:
+        asked = set(places)
+        return lambda head: head.scope == 0 and (head.tenant, head.run) in asked
+    return lambda head: tenant is None or head.tenant == tenant
 
 
 def _verified(
@@ -176,23 +194,8 @@ def _strays(source: Source, listed: list[Listed], level: Level) -> list[Finding]
         tenant, name = known[run][1:3] if run in known else ("", f"number {run}")
         message = f"a keyframe of version {version} stands beside no such write; delete it"
         found.append(Finding(tenant, name, seq, "keyframe", message))
-    return found
-
-
-def _against(source: Source, listed: list[Listed], expect: Anchor) -> list[Finding]:
-    """The ends of runs as they were once, against the log now."""
-    ids = {(run[1], _SCOPES.get(run[3], run[2])): run[0] for run in listed}
-    found = []
-    for (tenant, name), (seq, digest) in expect.items():
-        run = ids.get((tenant, name))
-        rows = [] if run is None else source.backend.query(source.scans.digest_at, (run, seq))
-        if run is None:
-            found.append(Finding(tenant, name, None, "truncated", "the anchor knows this run, the store does not"))
-        elif not rows:
-            head = source.backend.head(run)
-            end = 0 if head is None else head[0]
-            message = f"the log ends at seq {end}, the anchor knows it up to {seq}"
-            found.append(Finding(tenant, name, end + 1, "truncated", message))
-        elif bytes(rows[0][0]).hex() != digest:
-            found.append(Finding(tenant, name, seq, "digest", "the digest is not the one the anchor holds"))
+    if level == "full" and source.scans.file:
+        for (said,) in source.backend.query(source.scans.file, ()):
+            if said != "ok":
+                found.append(Finding("", "", None, "file", f"SQLite's own check: {said}; REINDEX mends indexes"))
     return found

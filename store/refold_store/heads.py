@@ -204,9 +204,15 @@ def written_keys(backend: Backend, run: int, *, writer: bool = False) -> list[st
 
 
 def declared_schemas(backend: Backend, run: int, *, writer: bool = False) -> list[tuple[int, str]]:
-    """(seq, fingerprint) of each schema.declared of a run, oldest first."""
-    rows = backend.spanning_rows(backend.sql.by_kind, run, (SCHEMA_DECLARED,), writer=writer)
-    return [(row.seq, jsontext.decode(row.body)["fingerprint"]) for row in (Row(*row) for row in rows) if row.body]
+    """(seq, fingerprint) of each schema.declared of a run, oldest first. Raises Damaged if one cannot be read."""
+    found = []
+    for row in backend.spanning_rows(backend.sql.by_kind, run, (SCHEMA_DECLARED,), writer=writer):
+        seq, body = row[1], Row(*row).body
+        try:
+            found.append((seq, str(jsontext.decode(body or b"null")["fingerprint"])))
+        except (ValueError, TypeError, KeyError) as error:
+            raise Damaged(f"the schema.declared at seq {seq} cannot be read; run `refold verify`", seq=seq) from error
+    return found
 
 
 def fold_from_frame(

@@ -148,6 +148,8 @@ def _sqlite_errors(where: str) -> Iterator[None]:
         if code == sqlite3.SQLITE_CORRUPT:
             raise Damaged(f"{where}: SQLite cannot read it ({error}); restore a backup") from error
         raise StoreUnavailable(f"{where}: the store could not be opened or created: {error}") from error
+    except UnicodeDecodeError as error:  # the driver tells of a broken table definition, and quotes it
+        raise Damaged(f"{where}: SQLite cannot read its table definitions; restore a backup") from error
 
 
 # --- PostgreSQL ------------------------------------------------------------------------------

@@ -57,8 +57,8 @@ def resolve(run: Run, moment: int | str | datetime) -> Resolved:
         return Resolved(head)
     if text.isascii() and text.isdigit():
         return _at_seq(_number(text), head)
-    if (version := _VERSION.fullmatch(text.removeprefix("key:"))) is not None:
-        return _at_version(run, version[1], _number(version[2]))
+    if (version := version_of(text)) is not None:
+        return _at_version(run, *version)
     if text.startswith("turn:"):
         return _at_turn(run, text, head)
     if (ago := _AGO.fullmatch(text)) is not None:
@@ -69,6 +69,12 @@ def resolve(run: Run, moment: int | str | datetime) -> Resolved:
     except ValueError:
         raise NoSuchMoment(f"{moment!r} is not a moment; write {_FORMS}", moment=moment) from None
     return _at_time(run, when, text, head)
+
+
+def version_of(text: str) -> tuple[str, int] | None:
+    """The key and version that `routing@2` or `key:NAME@2` names; None if the text is no such moment."""
+    found = _VERSION.fullmatch(text.removeprefix("key:"))
+    return None if found is None else (found[1], _number(found[2]))
 
 
 def _number(digits: str) -> int:

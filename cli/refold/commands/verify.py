@@ -1,24 +1,20 @@
-"""`refold verify`: does the log hold?"""
+"""`refold verify`: does the log hold, and is it still the one that an anchor knows?"""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from refold import exits, output
 from refold.progress import bar
+from refold.proofs import load, load_public, public_key_option
 from refold.site import Site, common, complete_runs
-from refold_store import jsontext
-from refold_store.backend import MAX_SEQ
-from refold_store.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from refold_replay.anchoring import Anchor, Proof
     from refold_replay.findings import Finding, VerifyReport
-
-_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @click.command("verify")
@@ -32,40 +28,58 @@ _DIGEST = re.compile("[0-9a-f]{64}")
     help="digest: only digests, order and versions; faster.",
 )
 @click.option(
-    "--expect", type=click.Path(dir_okay=False), metavar="FILE", help="Heads kept outside: notices a cut end."
+    "--anchor",
+    "anchor_files",
+    multiple=True,
+    metavar="FILE",
+    help="Hold the runs against an anchor that was kept elsewhere; may be given several times.",
 )
-@click.option("--save-heads", type=click.Path(dir_okay=False), metavar="FILE", help="Write the heads for --expect.")
+@click.option("--proof", "proof_file", metavar="FILE", help="Check the proof of one run; with a store, the run, too.")
+@public_key_option
 @common
 def verify_command(
     site: Site,
     run_name: str | None,
     all_tenants: bool,
     level: Literal["full", "digest"],
-    expect: str | None,
-    save_heads: str | None,
+    anchor_files: tuple[str, ...],
+    proof_file: str | None,
+    public_key: str | None,
 ) -> None:
     """Check RUN, or every run of the tenant: digests, order, versions, owners, types, reads, keyframes.
 
-    Exit code 1 if anything is damaged; the first bad place of each run is named.
+    With --anchor also that no log was cut, rolled back or rewritten, and no run is gone. Exit code 1 if anything is
+    damaged; the first bad place of each run is named.
     """
+    from refold_replay.anchoring import read_anchor, read_proof
     from refold_replay.verify import verify
 
-    heads = None if expect is None else _load_heads(expect)
-    with site.store() as store:
-        if run_name is not None:
-            store.run(run_name, site.tenant).info()
-        with bar("verifying") as progress:
-            report = verify(
-                store,
-                None if run_name is None else [(site.tenant, run_name)],
-                tenant=None if all_tenants else site.tenant,
-                level=level,
-                expect=heads,
-                progress=progress,
-            )
-        if save_heads is not None and report.ok:
-            _save_heads(store, save_heads)
-    if not report.runs and not all_tenants:
+    key = load_public(public_key)
+    if key is not None and not anchor_files and proof_file is None:
+        raise click.UsageError("--public-key says who signed: it needs --anchor or --proof")
+    anchors: list[Anchor | Proof] = [load(read_anchor, path, "anchor") for path in anchor_files]
+    if proof_file is not None:
+        if run_name is not None or anchor_files or all_tenants:
+            raise click.UsageError("--proof names its run itself; it stands alone")
+        proof = load(read_proof, proof_file, "proof")
+        if not site.url:
+            _tell_proof(site, proof, key)
+            return
+        anchors, site = [proof], replace(site, tenant=proof.head.tenant)
+        run_name = None if proof.head.scope else proof.head.run
+    with site.store() as store, bar("verifying") as progress:
+        if run_name is not None and not anchors:
+            store.run(run_name, site.tenant).info()  # tells of near names
+        report = verify(
+            store,
+            None if run_name is None else [(site.tenant, run_name)],
+            tenant=None if all_tenants else site.tenant,
+            level=level,
+            anchor=anchors,
+            public_key=key,
+            progress=progress,
+        )
+    if not report.runs and not all_tenants and run_name is None:
         report.notes.append(f"no runs in tenant {site.tenant!r}")
     _tell(site, report)
     if not report.ok:
@@ -76,7 +90,8 @@ def _tell(site: Site, report: VerifyReport) -> None:
     if site.as_json:
         output.document(
             {"ok": report.ok, "runs": report.runs, "events": report.events, "level": report.level,
-             "findings": [_members(one) for one in report.findings], "notes": list(report.notes)}
+             "findings": [_members(one) for one in report.findings], "notes": list(report.notes),
+             "anchored": report.anchored}
         )  # fmt: skip
         return
     for one in report.findings:
@@ -85,7 +100,35 @@ def _tell(site: Site, report: VerifyReport) -> None:
         output.note(f"note: {remark}")
     verdict = "ok" if report.ok else output.plural(len(report.findings), "finding")
     runs, events = output.plural(report.runs, "run"), output.plural(report.events, "event")
-    output.say(f"{verdict}: {runs}, {events}, level {report.level}")
+    anchored = "" if report.anchored is None else f", {output.plural(report.anchored, 'run')} held against an anchor"
+    output.say(f"{verdict}: {runs}, {events}, level {report.level}{anchored}")
+
+
+def _tell_proof(site: Site, proof: Proof, key: bytes | None) -> None:
+    """What a proof is worth by itself: no store was named."""
+    problems = proof.problems(key)
+    if site.as_json:
+        output.document({"ok": not problems, "problems": problems, "proof": proof.document()})
+    else:
+        for problem in problems:
+            output.say(output.safe(f"proof: {problem}"))
+        head = proof.head
+        output.say(
+            "the proof does not hold" if problems else "the proof holds by itself; no store was named to compare"
+        )
+        output.facts(
+            [
+                ("run", output.safe(head.run)),
+                ("tenant", output.safe(head.tenant)),
+                ("seq", str(head.seq)),
+                ("digest", head.digest),
+                ("anchored", f"{proof.made_at}, as one of {output.plural(proof.size, 'run')}"),
+                ("root", proof.root),
+                ("signed by", proof.public_key or "nobody: compare the root with the anchor's"),
+            ]
+        )
+    if problems:
+        raise click.exceptions.Exit(exits.FOUND)
 
 
 def _members(finding: Finding) -> dict[str, Any]:
@@ -96,33 +139,3 @@ def _members(finding: Finding) -> dict[str, Any]:
         "damage": finding.damage,
         "message": finding.message,
     }
-
-
-# --- heads kept outside --------------------------------------------------------------------------
-
-
-def _save_heads(store: Any, path: str) -> None:
-    from refold_replay.verify import heads
-
-    found = [[tenant, run, seq, digest] for (tenant, run), (seq, digest) in sorted(heads(store).items())]
-    output.write_file(path, jsontext.encode({"heads": found}) + b"\n")
-
-
-def _head(listed: Any) -> tuple[str, str, int, str]:
-    """One head as --save-heads writes it. Raises ValueError."""
-    tenant, run, seq, digest = listed
-    if not (isinstance(tenant, str) and isinstance(run, str) and type(seq) is int and isinstance(digest, str)):
-        raise ValueError("a head is tenant, run, seq and digest")
-    if not (0 <= seq <= MAX_SEQ and _DIGEST.fullmatch(digest)):
-        raise ValueError("no such seq or digest")
-    return tenant, run, seq, digest
-
-
-def _load_heads(path: str) -> dict[tuple[str, str], tuple[int, str]]:
-    try:
-        document = jsontext.parse(Path(path).read_bytes())
-        return {(tenant, run): (seq, digest) for tenant, run, seq, digest in map(_head, document["heads"])}
-    except OSError as error:
-        raise click.UsageError(f"cannot read {path!r}: {error.strerror}") from None
-    except (InvalidValue, KeyError, TypeError, ValueError):
-        raise click.UsageError(f"{path!r} is no file that --save-heads wrote") from None

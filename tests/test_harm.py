@@ -21,13 +21,14 @@ from sound import SCHEMA, fill
 from refold import Store, open_store
 from refold_replay.allowances import Allowances
 from refold_replay.anchoring import Anchor, anchor
-from refold_replay.stretches import Source
+from refold_replay.findings import Finding
+from refold_replay.stretches import Source, Stretch
 from refold_replay.verify import verify
 from refold_store.archiving import move_out
 from refold_store.erasing import erase
 from refold_store.errors import RefoldError
 from refold_store.events import ERASED, PRUNED, RUN_ARCHIVED, RUN_FORKED
-from refold_store.forking import fork
+from refold_store.forking import fork, make_self_contained
 from refold_store.pruning import prune
 
 OpenNew = Callable[..., Store]
@@ -251,6 +252,22 @@ def test_a_run_of_another_scope_or_tenant(open_new: OpenNew, store_url: str) -> 
     assert verify(store_url).ok
 
 
+@pytest.mark.parametrize("level", ["digest", "full"])
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_fork_passed_off_as_another_run(kept_url: str, level: str, copied: bool) -> None:
+    """A fork's log names the fork: under another name, or as its ancestor, it is noticed, with or without a copy."""
+    if copied:
+        with open_store(kept_url, ClaimState) as store:
+            make_self_contained(store, "clm-1-b")
+    with forging(kept_url) as forge:
+        [(seq,)] = forge.run("SELECT seq FROM events WHERE kind = ?", RUN_FORKED)
+        forge.run("UPDATE runs SET name = 'clm-9' WHERE name = 'clm-1-b'")
+        assert seq in places(kept_url, level)
+        forge.run("UPDATE runs SET name = 'clm-8' WHERE name = 'clm-1'")
+        forge.run("UPDATE runs SET name = 'clm-1' WHERE name = 'clm-9'")
+        assert seq in places(kept_url, level)
+
+
 # --- a file, byte by byte ------------------------------------------------------------------------
 
 
@@ -302,6 +319,35 @@ def test_one_bit_anywhere_in_the_file(bare_file: Path, tmp_path: Path) -> None:
         assert not ok or _cells(hurt, statements) == cells, f"bit {bit} of byte {at}"
         noticed += not ok
     assert noticed > FLIPS / 10
+
+
+def test_a_schema_passed_off_under_another_fingerprint(bare_file: Path, tmp_path: Path) -> None:
+    """A fingerprint changed in the table, in its index, or in the event that declares it: each place is noticed."""
+    with closing(sqlite3.connect(bare_file)) as plain:
+        [(fingerprint,)] = plain.execute("SELECT fingerprint FROM schemas").fetchall()
+    data, mark = bare_file.read_bytes(), fingerprint.encode()
+    at, found = -1, 0
+    while (at := data.find(mark, at + 1)) >= 0:
+        hurt = tmp_path / f"hurt-{at}.db"
+        hurt.write_bytes(data[:at] + b"0" * len(mark) + data[at + len(mark) :])
+        assert not verify(f"sqlite:///{hurt}").ok, f"byte {at}"
+        if data[at + len(mark) :].startswith(b"{"):  # the row itself, beside its declaration
+            assert "schema" in {one.damage for one in verify(f"sqlite:///{hurt}", level="digest").findings}
+        found += 1
+    assert found >= 3
+
+
+def test_whatever_damage_raises_is_a_finding(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error nobody thought of, while one run is checked, is named with the run; the others are checked as well."""
+
+    def boom(_source: Source, stretch: Stretch) -> list[Finding]:
+        if stretch.name == "r":
+            raise ZeroDivisionError("so")
+        return [Finding(None, None, 1, "name", "a row without names")]  # type: ignore[arg-type]
+
+    monkeypatch.setattr("refold_replay.verify.verify_frames", boom)
+    found = [(one.run, one.damage) for one in verify(url).findings]
+    assert sorted(found, key=str) == [("r", "unreadable"), (None, "name")]
 
 
 def test_an_index_that_hides_a_version(bare_file: Path) -> None:

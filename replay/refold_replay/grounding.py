@@ -177,6 +177,9 @@ class Backwards:
         holder = self._pieces.holder(item.seq)
         name = (*identity_of(item, holder), item.version)
         new = not self.sketch.known(name)
+        if new and self.sketch.full:
+            self.sketch.skip(name)
+            return None
         place = self.sketch.node(name, read_draft(item, holder, self._memory.versions.seen(item), depth))
         if new and place is not None:
             self._waiting.append((place, item))

@@ -117,17 +117,21 @@ class Sketch:
         """Whether it keeps no more nodes."""
         return self._limit is not None and len(self.nodes) >= self._limit
 
+    def skip(self, identity: Hashable) -> None:
+        """One node too many: counted, not kept."""
+        if identity not in self._known:
+            self._known[identity] = None
+            self.left += 1
+
     def node(self, identity: Hashable, draft: Draft) -> int | None:
         """The place of a node, put there now if new; None if it is one too many."""
         if identity in self._known:
             return self._known[identity]
-        place: int | None = None
-        if not self.full:
-            place = len(self.nodes)
-            self.nodes.append(draft)
-        else:
-            self.left += 1
-        self._known[identity] = place
+        if self.full:
+            self.skip(identity)
+            return None
+        place = self._known[identity] = len(self.nodes)
+        self.nodes.append(draft)
         return place
 
     def edge(self, source: int | None, target: int | None, kind: EdgeKind) -> None:

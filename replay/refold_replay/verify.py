@@ -80,8 +80,8 @@ def verify(
         report.findings += findings
         if progress is not None:
             progress(report.events, total, stretch.name)
-    for run in chosen if level == "full" else ():
-        report.findings += _guarded(run, partial(_beside, source, run))
+    for run in chosen:
+        report.findings += _guarded(run, partial(_beside, source, run, level))
     if runs is None:
         report.findings += _guarded(NO_RUN, partial(_strays, source, listed, level))
     for one in anchors:
@@ -109,9 +109,9 @@ def _cut(source: Source, run: Listed, level: Level, stretches: list[Stretch]) ->
     return []
 
 
-def _beside(source: Source, run: Listed) -> list[Finding]:
+def _beside(source: Source, run: Listed, level: Level) -> list[Finding]:
     """Keyframes of a run, and the events that are about other logs or about what is gone."""
-    found = verify_frames(source, Stretch(*run[:4], 1, 0, "full"))
+    found = verify_frames(source, Stretch(*run[:4], 1, 0, level)) if level == "full" else []
     passages = Findings(run[1], run[2])
     verify_passages(source, passages, run[0], run[2], run[4], run[5])
     return found + passages.found

@@ -17,7 +17,7 @@ from refold_replay import merkle, signing
 from refold_replay.anchoring import Anchor, anchor, read_anchor, read_proof, signed_text
 from refold_replay.verify import verify
 from refold_store.archiving import move_out
-from refold_store.errors import ConfigError, NoSuchRun
+from refold_store.errors import ConfigError, Damaged, NoSuchRun
 from refold_store.events import READ
 from refold_store.forking import fork
 from refold_store.pruning import prune
@@ -100,6 +100,15 @@ def test_an_anchor_has_what_was_read_last(open_new: OpenNew) -> None:
     [head] = anchor(store).heads
     assert list(store.run("r").events())[-1].kind == "state.read"
     assert head.seq == 4
+
+
+def test_a_log_without_a_digest_is_not_anchored(url: str) -> None:
+    """A newest event whose digest is none is an error that says where; nothing is vouched for."""
+    with forging(url) as forge:
+        last = forge.rows()[-1]["seq"]
+        forge.set(last, "digest", b"", 1)
+    with pytest.raises(Damaged, match=f"'r'.* seq {last} "):
+        anchored(url)
 
 
 # --- what it notices ---------------------------------------------------------------------------

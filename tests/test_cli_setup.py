@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from refold_store.revision import REVISIONS
+
 Cli = Callable[..., Any]
 
 
@@ -40,7 +42,8 @@ def test_init_points_to_migrate_on_postgresql(empty_pg_url: str, refold_cli: Cli
 def test_migrate_postgresql(empty_pg_url: str, refold_cli: Cli) -> None:
     """`migrate` says what it applied, and that there is nothing left the second time."""
     first = json.loads(refold_cli("migrate", "--json", "--store", empty_pg_url).stdout)
-    assert first["applied"] == [first["revision"]]
+    assert first["applied"] == list(REVISIONS)
+    assert first["revision"] == REVISIONS[-1]
     assert refold_cli("migrate", "--store", empty_pg_url).stdout == "nothing to apply\n"
     assert refold_cli("migrate", "--phase", "post", "--store", empty_pg_url).exit_code == 0
     assert refold_cli("runs", "--store", empty_pg_url).exit_code == 0

@@ -186,6 +186,44 @@ def test_what_is_erased_meanwhile_is_no_harm(kept_url: str, monkeypatch: pytest.
     assert next(calls) > 3
 
 
+# --- what is disposable --------------------------------------------------------------------------
+
+
+def answers(store: Store) -> list[Any]:
+    """Everything a store says of its runs: state at every moment, history, readers, digests."""
+    told: list[Any] = []
+    for info in store.runs("default"):
+        run = store.run(info.name)
+        told += [(info.name, seq, run.at(seq).state().json()) for seq in range(1, run.head_seq() + 1)]
+        told.append([(event.seq, event.kind, event.digest) for event in run.events()])
+        for key in sorted(run.keys()):
+            told.append([(read.version, None if read.absent else read.json) for read in run.history(key)])
+            told.append([(one.seq, one.version, one.reader) for one in run.readers(key)])
+    return told
+
+
+def test_without_keyframes_nothing_changes_but_time(url: str) -> None:
+    """Keyframes deleted, of forks too, in a process that holds heads and in a new one: same answers, same next write."""
+    with open_store(url, SCHEMA) as store:
+        fork(store.run("r"), "r-2", at=14, by="ada")
+        for number in range(4):
+            store.run("r-2").write_state("notes", ["é" * 3000, number], writer="ann")
+        before = answers(store)
+        with forging(url) as forge:
+            assert forge.run("SELECT count(*) FROM keyframes")[0][0] > 1
+            forge.run("DELETE FROM keyframes")
+        assert answers(store) == before
+    assert verify(url).ok
+    with open_store(url, SCHEMA) as store:
+        assert answers(store) == before
+        for name in ("r", "r-2"):
+            run = store.run(name)
+            value, version = run.peek("notes").json, run.peek("notes").version
+            run.write_state("notes", ["next"], writer="ann", expected_version=version)
+            assert (run.peek("notes").json, run.peek("notes").version) == ([*value, "next"], version + 1)
+    assert verify(url).ok
+
+
 # --- two stores --------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from refold_replay import merkle, signing
 from refold_replay.scanning import SCANS
 from refold_store import jsontext
 from refold_store.backend import MAX_SEQ
-from refold_store.errors import ConfigError, NameInvalid, NoSuchRun
+from refold_store.errors import ConfigError, Damaged, NameInvalid, NoSuchRun
 from refold_store.names import check_name
 from refold_store.store import Store
 
@@ -32,6 +32,7 @@ ANCHOR_FORM = "refold.anchor.1"
 PROOF_FORM = "refold.proof.1"
 DOCUMENT_MAX = 1 << 28
 """Bytes of an anchor's file: a million runs take half of it."""
+DIGEST_BYTES = 32
 SCOPES = ("", "tenant", "global")
 """What the run of a scope is called in messages."""
 _HASH = re.compile("[0-9a-f]{64}")
@@ -166,7 +167,10 @@ def _unsigned(one: Anchor | Proof, public_key: bytes | None) -> list[str]:
 
 
 def anchor(store: Store, *, tenant: str | None = None, key: Ed25519PrivateKey | None = None) -> Anchor:
-    """The heads of every run of a store, or of a tenant; signed if there is a key (`signing.load_private`)."""
+    """The heads of every run of a store, or of a tenant; signed if there is a key (`signing.load_private`).
+
+    Raises Damaged where a run's newest event has no digest.
+    """
     store.flush()
     backend = store._backend
     found = []
@@ -175,8 +179,13 @@ def anchor(store: Store, *, tenant: str | None = None, key: Ed25519PrivateKey | 
             continue
         backend.met(number, parent)
         head = backend.head(number)
-        if head is not None:
-            found.append(Head(of, name, scope, head[0], bytes(head[1]).hex()))
+        if head is None:
+            continue
+        seq: int = head[0]
+        digest: object = head[1]
+        if not isinstance(digest, bytes) or len(digest) != DIGEST_BYTES:
+            raise Damaged(f"run {name!r}: the event at seq {seq} has no digest; run `refold verify`", run=name, seq=seq)
+        found.append(Head(of, name, scope, seq, digest.hex()))
     heads = tuple(sorted(found, key=lambda one: one.order))
     root = merkle.root([head.leaf() for head in heads]).hex()
     when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=store._sealer.now(None))

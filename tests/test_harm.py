@@ -203,7 +203,7 @@ def answers(store: Store) -> list[Any]:
 
 
 def test_without_keyframes_nothing_changes_but_time(url: str) -> None:
-    """Keyframes deleted, of forks too, in a process that holds heads and in a new one: same answers, same next write."""
+    """Keyframes deleted, of forks too, in a process with heads and in a new one: same answers, same next write."""
     with open_store(url, SCHEMA) as store:
         fork(store.run("r"), "r-2", at=14, by="ada")
         for number in range(4):

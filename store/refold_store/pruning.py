@@ -10,6 +10,7 @@ Rules of this module
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ BATCH = 20_000
 """Reads of one transaction: bounds its memory, and the size of one event."""
 SEQS_MAX = 1_000_000
 """Seqs of versions remembered while a batch is rolled up."""
+
+_AGE = re.compile(r"[0-9]+(\.[0-9]+)?(ms|s|m|h|d)")
 
 Progress = Callable[[int, int, str], None]
 
@@ -127,7 +130,7 @@ def aged(run: Run, older_than: str | timedelta) -> str | datetime:
     """The moment so long ago: "90d", "12h", or a timedelta."""
     if isinstance(older_than, timedelta):
         return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=run.now_us()) - older_than
-    if not older_than[:1].isdigit():
+    if _AGE.fullmatch(older_than) is None:
         raise ConfigError(f"{older_than!r} is not an age; write 90d, 12h, 30m or 45s")
     return f"-{older_than}"
 

@@ -11,12 +11,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from hashlib import file_digest, sha256
+from hashlib import file_digest
 from pathlib import Path
-from urllib.parse import quote
 
 from refold_replay.bundle_import import check_bundle
-from refold_replay.exporting import export
+from refold_replay.bundle_reader import SUFFIX
+from refold_replay.exporting import export, file_name
 from refold_store.archived import archived
 from refold_store.archiving import check_leaving, move_out
 from refold_store.errors import BundleInvalid, TransactionInvalid
@@ -28,8 +28,6 @@ from refold_store.store import Store
 
 TRIES_MAX = 5
 """Bundles written anew because the run went on; one that is written to all the time is no run to archive."""
-NAME_MAX = 200
-"""Bytes of a file's name: below what file systems take."""
 
 Progress = Callable[[int, int, str], None]
 Pack = Callable[[Run, Path], object]
@@ -131,8 +129,5 @@ def bundle(run: Run, path: Path) -> None:
 
 
 def _file_name(run: Run, until: int) -> str:
-    """A name for the bundle: of tenant, run and seq, fit for any file system."""
-    name = quote(run.name, safe="") if run.tenant == "default" else quote(f"{run.tenant}/{run.name}", safe="")
-    if len(name) > NAME_MAX or not name.strip("."):
-        name = f"{name[: NAME_MAX - 40].strip('.')}-{sha256(name.encode()).hexdigest()[:32]}"
-    return f"{name}-{until}.refold"
+    """A name for the bundle: of tenant, run and seq."""
+    return file_name(run.name if run.tenant == "default" else f"{run.tenant}/{run.name}", f"-{until}{SUFFIX}")

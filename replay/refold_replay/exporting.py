@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from refold_replay.allowances import SAYING, Allowances
 from refold_replay.bundle import (
@@ -28,6 +29,7 @@ from refold_replay.bundle import (
     packed,
     schema_line,
 )
+from refold_replay.bundle_reader import SUFFIX
 from refold_replay.sensitive import Sensitive
 from refold_store.erased import check_archived
 from refold_store.errors import ConfigError, NoSuchRun, StoreUnavailable
@@ -40,10 +42,20 @@ if TYPE_CHECKING:
 
 MEMBER = 10_000
 """Lines of one gzip member: what an interrupted export loses at most."""
+NAME_MAX = 200
+"""Bytes of a run's name in a file's name: below what file systems take."""
 READ_BYTES = 1 << 20
 """Bytes unpacked at once."""
 
 Progress = Callable[[int, int, str], None]
+
+
+def file_name(name: str, ending: str = SUFFIX) -> str:
+    """A name for a bundle's file: any run's name fits any file system, and leads out of no folder."""
+    safe = quote(name, safe="")
+    if len(safe) > NAME_MAX or not safe.strip("."):
+        safe = f"{safe[: NAME_MAX - 40].strip('.')}-{sha256(name.encode()).hexdigest()[:32]}"
+    return safe + ending
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 DRY = {"checked": "sound", "imported": "would be imported", "restored": "would be restored"}
 """What a dry run says of an outcome."""
-NAME_MAX = 200
-"""Characters of a file's name that `--all` makes."""
 
 
 @click.command("export")
@@ -39,7 +36,7 @@ def export_command(
 
     An interrupted export goes on where it stopped. `refold import` brings the file into any store.
     """
-    from refold_replay.exporting import export
+    from refold_replay.exporting import export, file_name
 
     if (run_name is None) is not all_runs:
         raise click.UsageError("name one RUN, or give --all")
@@ -51,11 +48,13 @@ def export_command(
     with site.store() as store:
         if run_name is not None:
             store.run(run_name, site.tenant).info()
+        if all_runs:
+            _make_folder(target)
         names = [run_name] if run_name is not None else [info.name for info in store.runs(site.tenant)]
         found: list[ExportReport] = []
         left: dict[str, str] = {}
         for name in names:
-            path = Path(target) if run_name is not None else _place(Path(target), name)
+            path = Path(target) if run_name is not None else Path(target) / file_name(name)
             run = store.run(name, site.tenant)
             if run_name is None and _up_to_date(path, run.head_seq(), redact):
                 left[name] = "up to date"
@@ -72,15 +71,11 @@ def export_command(
         raise click.exceptions.Exit(exits.FOUND)
 
 
-def _place(folder: Path, name: str) -> Path:
-    """A file for a run's bundle: any name fits, and no name leads out of the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    safe = quote(name, safe="")
-    if len(safe) > NAME_MAX or not safe.strip("."):
-        from hashlib import sha256
-
-        safe = f"{safe[: NAME_MAX - 40].strip('.')}-{sha256(name.encode()).hexdigest()[:32]}"
-    return folder / f"{safe}.refold"
+def _make_folder(target: str) -> None:
+    try:
+        Path(target).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"cannot make the folder {target!r}: {error.strerror}") from None
 
 
 def _up_to_date(path: Path, head_seq: int, redact: bool) -> bool:

@@ -146,6 +146,7 @@ def test_flipped_bytes(bundle: Path, tmp_path: Path) -> None:
         (lambda lines: lines[0].update(erased=[]), "has no body"),
         (lambda lines: lines[0].update(pruned=[]), "missing"),
         (lambda lines: lines[0]["erased"].append([9, 8, None, None]), "erased or pruned|erasure"),
+        (lambda lines: lines[0]["erased"].append([12, 0, None, None]), "other erased or pruned"),
         (lambda lines: event(lines, 4 + 2).update(recorded_at=5), "time|digest"),
     ],
 )  # fmt: skip

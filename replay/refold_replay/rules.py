@@ -8,6 +8,7 @@ Rules of this module
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -75,7 +76,10 @@ class Rules:
         self._txn = -1
         self._in_txn: set[int] = set()
         self._unit: set[str] = set()
-        self._seqs: dict[tuple[str, int], int] = {}
+        self._made: dict[str, tuple[int, array[int]]] = {}
+        """Of each key its first version here, and the seqs of it and those that follow: eight bytes a version."""
+        self._odd: dict[tuple[str, int], int] = {}
+        """Versions that do not follow."""
         self._values: dict[str, Any] = {}
         self._last_at = self._last_seq = 0
         self._keys: dict[tuple[int, int, int], Key] = {}
@@ -144,7 +148,7 @@ class Rules:
             self._say(row, "column", "a write names key, owner, actor and version")
             return
         name = self._text_of(row[KEY]) or ""
-        self._seqs[name, row[VERSION]] = row[SEQ]
+        self._note_version(name, row[VERSION], row[SEQ])
         if self._opening and self._refs(row).get("initial") is not True:
             self._opening = False
         if self._schema is None:
@@ -261,11 +265,26 @@ class Rules:
     def _saw(self, row: Row, name: str, version: int, seen: int) -> None:
         if version == 0:
             return
-        made = self._seqs.get((name, version))
+        made = self._seq_of(name, version)
         if made is None:
             made = self._past.seq_of(name, version)
         if made is None or made > seen:
             self._say(row, "read", f"saw version {version} of {name!r}, which did not exist at seq {seen}")
+
+    def _note_version(self, name: str, version: int, seq: int) -> None:
+        made = self._made.get(name)
+        if made is None:
+            self._made[name] = version, array("q", (seq,))
+        elif version == made[0] + len(made[1]):
+            made[1].append(seq)
+        else:
+            self._odd[name, version] = seq
+
+    def _seq_of(self, name: str, version: int) -> int | None:
+        made = self._made.get(name)
+        if made is not None and 0 <= version - made[0] < len(made[1]):
+            return made[1][version - made[0]]
+        return self._odd.get((name, version))
 
     def _other(self, row: Row) -> None:
         seq, kind = row[SEQ], row[KIND]

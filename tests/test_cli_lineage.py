@@ -30,6 +30,7 @@ SECRETS = {
         "note": {"owner": "billing", "type": "any"},
         "count": {"owner": "billing", "type": "integer"},
         "absent": {"owner": "billing", "type": "any"},
+        "limit": {"owner": "billing", "type": "integer"},
     }
 }
 
@@ -214,6 +215,30 @@ def test_why_of_a_key_nobody_wrote(own: Cli) -> None:
     )  # fmt: skip
     found = document(own("why", "r", "absent", "--json"))
     assert (found["written"], found["version"], found["root"], found["agents"]) == (False, None, None, ["bob"])
+    assert found["readers"] == [{"reader": "bob", "reads": 1, "first_seq": 6, "last_seq": 6}]
+    assert not found["initial"]
+    nobody = own("why", "r", "limit").stdout.splitlines()[0]
+    assert nobody == "limit in r, at seq 26: nobody wrote it, and nobody read it"
+
+
+def test_why_of_an_initial_value(refold_cli: Cli, open_new: OpenNew, store_url: str) -> None:
+    """Nobody wrote it: it says who set it, and who read it, by name and in numbers."""
+    with open_new(SECRETS, strict_reads=True) as store:
+        run = store.run("r")
+        run.open(opened_by="intake", initial={"limit": 5, "count": 1})
+        for name in ("bob", "bob", *(f"agent{number:02}" for number in range(lineage.NAMES))):
+            run.read_state("limit", reader=name)
+
+    found = refold_cli("why", "r", "limit", "--store", store_url).stdout.splitlines()
+    agents = ", ".join(f"agent{number:02}" for number in range(lineage.NAMES))
+    set_by = "nobody wrote it, version 1 is an initial value, set by intake; read by"
+    assert re.sub("seq [0-9]+", "seq N", found[0]) == f"limit in r, at seq N: {set_by} {agents} and 1 more"
+    unread = refold_cli("why", "r", "count", "--store", store_url).stdout.splitlines()[0]
+    assert unread.endswith(f"{set_by} nobody")
+    data = document(refold_cli("why", "r", "limit", "--json", "--store", store_url))
+    assert (data["written"], data["initial"], data["version"], data["agents"]) == (False, True, 1, ["intake"])
+    assert [(one["reader"], one["reads"]) for one in data["readers"]][-1] == ("bob", 2)
+    assert data["readers"][-1]["last_seq"] == data["readers"][-1]["first_seq"] + 1
 
 
 # --- what impact and why share -------------------------------------------------------------------

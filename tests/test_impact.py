@@ -14,11 +14,15 @@ from lineage_naively import naive
 from reading import record_read
 
 from refold import NoSuchMoment, NoSuchRun, NoSuchVersion, Run, Store, UnknownKey
-from refold_replay import grounding, spreading
+from refold_replay import explain, grounding, spreading, tracing
+from refold_replay.archiving import archive
+from refold_replay.bundle_import import import_bundle
 from refold_replay.importing import import_files
+from refold_replay.lineage import Item, passing
 from refold_replay.trace import Node, Trace
 from refold_replay.tracing import Reader, impact, why
 from refold_store.erasing import erase
+from refold_store.events import READ
 from refold_store.forking import fork, make_self_contained
 from refold_store.pruning import prune
 
@@ -164,6 +168,83 @@ def test_what_an_original_reads_later_does_not_count_in_its_forks(run: Run) -> N
     found = edges(impact(run, "routing", 1).trace)
     assert ("4 settlement_agent routing@1", "8 settlement_agent decision@1", "direct") in found
     assert ("9 settlement_agent routing@1", "10 settlement_agent decision@2", "direct") in found
+
+
+def test_forks_of_one_place_share_nothing_of_what_follows(run: Run) -> None:
+    """Of several forks at one seq, none takes over what the original did next, nor what another fork did."""
+    forks = [fork(run, f"f{number}", at=10, by="dana") for number in range(3)]
+    run.read_state("routing", reader="reserve_agent")
+    run.write_state("reserve_cap", 1, writer="reserve_agent")
+    forks[0].read_state("routing", reader="billing")
+    for other in forks:
+        other.write_state("reserve_cap", 2, writer="reserve_agent")
+        other.write_state("amount", "1", writer="billing")
+    found = impact(run, "routing", 1)
+    assert found.forks == ["f0", "f1", "f2"]
+    own = [node for node in found.trace.nodes.values() if node.kind == "write" and node.seq > 10]
+    assert [(node.run, node.key) for node in own] == [("clm-1", "reserve_cap"), ("f0", "amount")]
+
+
+def test_an_archived_fork_is_not_told_and_not_kept_quiet(run: Run, tmp_path: Path) -> None:
+    """Forks whose events lie in bundles are missing from the answer: a note names them until they are back."""
+    other = fork(run, "f", by="dana")
+    other.write_state("amount", "1", writer="billing", based_on=[("routing", 1)])
+    before = impact(run, "routing", 1)
+    assert (before.forks, before.notes) == (["f"], [])
+    away = archive(other, tmp_path, by="ops")
+    run.store.run("elsewhere", "other").write_state("note", 1, writer="triage_agent")
+    archive(run.store.run("elsewhere", "other"), tmp_path, by="ops")
+    found = impact(run, "routing", 1)
+    assert (found.forks, found.writes) == ([], before.writes - 1)
+    assert found.notes == ["archived and not looked at, forks of 'clm-1' may be among them: f"]
+    import_bundle(run.store, away.path, by="ops")
+    again = impact(run, "routing", 1)
+    assert (again.forks, again.writes, again.notes) == (["f"], before.writes, [])
+
+
+def test_many_archived_runs_are_not_all_named(run: Run, tmp_path: Path) -> None:
+    """Of many archived runs the note names the first, and says how many more there are."""
+    for number in range(tracing.NAMES_MAX + 2):
+        archive(fork(run, f"f{number}", by="dana"), tmp_path, by="ops")
+    [note] = impact(run, "routing", 1).notes
+    assert note.endswith("among them: f0, f1, f2, f3, f4, f5, f6, f7, f8, f9 and 2 more")
+
+
+def test_an_answer_is_as_of_the_seq_it_names(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written while the question is answered is not in the answer."""
+
+    def meanwhile(_run: Run) -> None:
+        run.read_state("routing", reader="late_agent")
+        run.read_state("status", reader="late_agent")
+        run.write_state("reports", "late", writer="evidence_agent")
+
+    head = run.head_seq()
+    run.read_state("status", reader="billing")
+    monkeypatch.setattr(tracing, "check_archived", meanwhile)
+    monkeypatch.setattr(explain, "check_archived", meanwhile)
+    found = impact(run, "routing", 1).trace
+    assert found.seq == head + 1
+    assert max(node.seq for node in found.nodes.values()) <= head
+    asked = explain.explain(run, "late_agent", "routing")
+    assert [one.seq <= asked.seq for one in asked.readings] == [True]
+    absent = why(run, "status").trace
+    assert max(node.seq for node in absent.nodes.values()) <= absent.seq
+
+
+def test_nothing_rests_on_what_came_later(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An odd log states versions, and has reads of them, before they were made: no ground, and no cycle."""
+
+    def odd(one: Item) -> Item:
+        if one.seq == 3:
+            return one._replace(stated=[("routing", 1), ("decision", 1), ("note", 1)])
+        return one._replace(version=2, key="reports") if one.kind == READ and one.seq == 7 else one
+
+    items = [odd(one) for one in passing(run)]
+    monkeypatch.setattr(tracing, "passing", lambda _run, **_bounds: iter(items))
+    back = why(run, "reports").trace
+    assert {edge[2] for edge in edges(back)} == {"direct", "folded"}
+    assert all(back.nodes[edge.source].seq < back.nodes[edge.target].seq for edge in back.edges)
+    assert why(run, "routing").trace.edges == []
 
 
 def test_a_transaction_comes_after_nothing_of_its_own(run: Run) -> None:

@@ -108,16 +108,25 @@ COUNTS = (5, 6)
 def test_marked_roots_among_the_causes(
     store: Store, answers: list[dict[str, Any]], record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    """How often the marked root of a failure is among the causes is reported; each can be looked up."""
-    seqs = turns = total = 0
+    """How often the marked root of a failure is among the causes is reported; each can be looked up.
+
+    Marks are starts of turns, which are no causes themselves: what can be met is their turn, where a wrong key was
+    written.
+    """
+    seqs = turns = total = met = 0
+    kinds: Counter[str] = Counter()
     for answer in answers:
         run, lines = store.run(answer["run"]), None
         for mark in (one for one in answer.get("annotated", ()) if one["root"]):
             lines = lines or source_seqs(run)
             total += 1
             seq, turn = lines[mark["seq"]]
+            kinds[next(iter(run.events(after=seq - 1, until=seq))).kind] += 1
+            met += any(why(run, key).written for key in answer["wrong_keys"])
             nodes = [node for key in answer["wrong_keys"] for node in why(run, key).trace.nodes.values()]
             seqs += any(node.seq == seq for node in nodes)
             turns += any(node.turn == turn and node.turn is not None for node in nodes)
-    record_testsuite_property("marked roots", f"{total}: {seqs} among the causes, {turns} by their turn")
-    assert total == 9
+    told = f"{total}, in {met} a wrong key was written: {turns} among the causes by their turn, {seqs} by their event"
+    record_testsuite_property("marked roots", told)
+    assert kinds == {"turn.started": total}
+    assert (total, met) == (9, 4)

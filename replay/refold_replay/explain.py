@@ -3,6 +3,7 @@
 Rules of this module
 - `seen_seq` decides what was current, not where the read event stands in the log: it may land there later.
 - So stale and wrong are told apart: a current read of a wrong value points to the value's writer.
+- A key of another scope has its versions in another log: whether one came before a use is not known here.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def explain(run: Run, reader: str, key: str) -> Explanation:
     scope = scopes(run)(key)
     address: Address = key if scope == "run" else (scope, key)
     told = _Told(run, reader, address)
-    for item in passing(run):
+    for item in passing(run, upto=head):
         told.take(item)
     readings = told.readings()
     verdict = _verdict(reader, key, readings, told.unread)

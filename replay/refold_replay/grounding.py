@@ -4,6 +4,7 @@ Rules of this module
 - The same grounds as grounds.py gives, looked up for any write: of each key the newest version its actor had read.
 - Of one write GROUNDS_MAX grounds are told, those of its own turn and the newest first, and EFFECTS_MAX effects.
 - The write of a scope's key stands in another run: the walk ends there.
+- Nothing rests on itself or on what came later, whatever an odd log says: the walk has no cycles.
 - Memory: some numbers for each read and write, no bodies.
 """
 
@@ -185,14 +186,14 @@ class Backwards:
             self._waiting.append((place, item))
         return place
 
-    def _version(self, address: Address, version: int, depth: int) -> int | None:
-        """The node of the write that made a version; None if there is none: the version was never made."""
+    def _version(self, address: Address, version: int, depth: int, before: int) -> int | None:
+        """The node of the write that made a version; None if there is none: before that seq it was not made."""
         if not version:
             return None
         if not isinstance(address, str):
             return self._elsewhere(address, version, depth)
         seq = self._memory.versions.seq_of(address, version)
-        return None if seq is None else self._write(self._memory.writes[seq], depth)
+        return None if seq is None or seq >= before else self._write(self._memory.writes[seq], depth)
 
     def _elsewhere(self, address: Address, version: int, depth: int) -> int | None:
         home, name = home_of(self._run, address)
@@ -207,7 +208,7 @@ class Backwards:
         return self.sketch.node(identity(run_id, found.seq), draft)
 
     def _behind_read(self, place: int, item: Item) -> None:
-        source = self._version(item.address, item.version, self.sketch.nodes[place].depth + 1)
+        source = self._version(item.address, item.version, self.sketch.nodes[place].depth + 1, item.seq)
         self.sketch.edge(source, place, "read")
 
     def _behind_write(self, place: int, write: Item) -> None:
@@ -215,7 +216,7 @@ class Backwards:
         grounds, sketch.nodes[place].more = self._memory.grounds(write, self._folds)
         for ground in grounds:
             if ground.read is None:
-                sketch.edge(self._version(ground.address, ground.version, depth), place, ground.kind)
+                sketch.edge(self._version(ground.address, ground.version, depth, write.seq), place, ground.kind)
                 continue
             read = self._read(ground.read, depth)
             sketch.edge(read, place, ground.kind)

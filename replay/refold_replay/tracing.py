@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from refold_replay.descent import Child, children_of, copied_forks
+from refold_replay.descent import Child, archived_runs, children_of, copied_forks
 from refold_replay.grounding import Backwards, Memory
 from refold_replay.lineage import Address, Versions, home_of, home_versions, passing
 from refold_replay.sketch import Draft, Pieces, RunNames, Sketch, identity, read_draft
@@ -21,7 +21,7 @@ from refold_replay.spreading import GROUNDS_MAX, Reached, Spread, identity_of
 from refold_replay.steps import Declarations
 from refold_replay.stretches import refs_of
 from refold_replay.trace import Trace
-from refold_store.backend import Found
+from refold_store.backend import MAX_SEQ, Found
 from refold_store.erased import check_archived
 from refold_store.errors import NoSuchMoment, NoSuchVersion, UnknownKey
 from refold_store.events import READ
@@ -30,8 +30,8 @@ from refold_store.run import Run
 
 NODES_MAX = 10_000
 """Nodes of a trace, unless more are asked for."""
-READERS_MAX = 10
-"""Readers named in a note."""
+NAMES_MAX = 10
+"""Readers or runs named in a note."""
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ def impact(run: Run, key: str, version: int, *, limit: int | None = NODES_MAX) -
     if isinstance(address, str):
         root.turn = next((one.turn for one in list(passing(run, after=found.seq - 1, upto=found.seq))), None)
         spread.know(address, version, found.seq)
-    forks = _spread(run, spread, after)
+    forks = _spread(run, spread, after, head)
     answer = Impact(key, version, reached.sketch.trace(run, head, rooted=True), reached.reads, reached.writes)
     answer.agents = sorted(reached.agents, key=str.encode)
     names = RunNames(run)
@@ -119,8 +119,11 @@ def impact(run: Run, key: str, version: int, *, limit: int | None = NODES_MAX) -
     return answer
 
 
-def _spread(run: Run, spread: Spread, after: int) -> list[str]:
-    """Through the log of a run, then through those of its forks. Returns the forks that inherit what spreads."""
+def _spread(run: Run, spread: Spread, after: int, head: int) -> list[str]:
+    """Through the log of a run up to its head, then through those of its forks.
+
+    Returns the forks that inherit what spreads.
+    """
     copies = {} if run.scope else copied_forks(run)
     forks: list[str] = []
     met = {run._run_id()}
@@ -131,21 +134,24 @@ def _spread(run: Run, spread: Spread, after: int) -> list[str]:
         met.update(child.number for child in children)
         if one is not run:
             forks.append(one.name)
-        parted = _through(one, spread, after, children)
-        waiting += [(run.store.run(child.name, run.tenant), copied, child.at) for child, copied in reversed(parted)]
+        parted = _through(one, spread, after, head if one is run else MAX_SEQ, children)
+        waiting += [(run.store.run(child.name, run.tenant), reached, child.at) for child, reached in reversed(parted)]
     return forks
 
 
-def _through(run: Run, spread: Spread, after: int, children: list[Child]) -> list[tuple[Child, Spread]]:
-    """Through one log. Returns what is reached at each fork's place."""
+def _through(run: Run, before: Spread, after: int, upto: int, children: list[Child]) -> list[tuple[Child, Spread]]:
+    """Through one log. Returns what is reached at each fork's place; forks of one place share it."""
+    spread = before.copy()
     waiting = sorted(children, reverse=True)
     parted: list[tuple[Child, Spread]] = []
     pieces, folds = Pieces(run), _folds(run)
-    for item in passing(run, after=after):
-        while waiting and waiting[-1].at < item.seq:
-            parted.append((waiting.pop(), spread.copy()))
+    for item in passing(run, after=after, upto=upto):
+        if waiting and waiting[-1].at < item.seq:
+            reached = spread.copy()
+            while waiting and waiting[-1].at < item.seq:
+                parted.append((waiting.pop(), reached))
         spread.take(item, pieces, folds)
-    return parted + [(child, spread.copy()) for child in reversed(waiting)]
+    return parted + [(child, spread) for child in reversed(waiting)]
 
 
 def why(run: Run, key: str, version: int | None = None, *, limit: int | None = NODES_MAX) -> Why:
@@ -192,7 +198,7 @@ def _why(sketch: Sketch, run: Run, key: str, version: int, head: int, notes: lis
 def _unwritten(run: Run, key: str, address: Address, head: int, limit: int | None) -> Why:
     """A key nobody wrote: those who read it as absent."""
     sketch, pieces = Sketch(run, limit), Pieces(run)
-    for item in passing(run):
+    for item in passing(run, upto=head):
         if item.kind == READ and item.address == address and item.reads:
             holder = pieces.holder(item.seq)
             name = (*identity_of(item, holder), item.last_seq, item.version)
@@ -213,9 +219,7 @@ def _nobody(answer: Why, run: Run, note: str) -> None:
             found[one.reader] = Reader(one.reader, known.reads + one.count, known.first_seq, max(last, known.last_seq))
     answer.written, answer.initial = False, answer.version > 0
     answer.readers = sorted(found.values(), key=lambda one: one.name.encode())
-    told = ", ".join(one.name for one in answer.readers[:READERS_MAX])
-    left = len(answer.readers) - READERS_MAX
-    answer.notes.insert(0, f"{note}; read by {told or 'nobody'}{f' and {left} more' if left > 0 else ''}")
+    answer.notes.insert(0, f"{note}; read by {_listed([one.name for one in answer.readers]) or 'nobody'}")
 
 
 # --- what both need ------------------------------------------------------------------------------
@@ -260,12 +264,21 @@ def _folds(run: Run) -> Callable[[str, int], bool]:
 
 
 def _impact_notes(run: Run, key: str, scope: str, holder: int, names: RunNames) -> list[str]:
+    notes = []
     if scope != "run":
-        return [f"key {key!r} has scope {scope!r}: this is what it did in run {run.name!r} and its forks only"]
-    if holder != run._run_id():
+        notes.append(f"key {key!r} has scope {scope!r}: this is what it did in run {run.name!r} and its forks only")
+    elif holder != run._run_id():
         origin = names[holder]
-        return [
+        notes.append(
             f"{run.name!r} is a fork and inherits this version from {origin!r}: what {origin!r} and its other forks "
             f"made of it is told by the impact of {origin!r}"
-        ]
-    return []
+        )
+    if not run.scope and (away := archived_runs(run)):
+        notes.append(f"archived and not looked at, forks of {run.name!r} may be among them: {_listed(away)}")
+    return notes
+
+
+def _listed(names: list[str]) -> str:
+    """Names; of many the first and how many more."""
+    left = len(names) - NAMES_MAX
+    return ", ".join(names[:NAMES_MAX]) + (f" and {left:,} more" if left > 0 else "")

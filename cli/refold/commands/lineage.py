@@ -16,12 +16,14 @@ from refold_store.moments import version_of
 if TYPE_CHECKING:
     from refold_replay.explain import Explanation, Newer, Reading, Use
     from refold_replay.trace import Node, Trace
-    from refold_replay.tracing import Impact, Why
+    from refold_replay.tracing import Impact, Reader, Why
 
 DEPTH = 12
 """Steps a tree shows unless --depth or --all says otherwise."""
 LINES = 200
 """Lines of a tree without --all."""
+NAMES = 10
+"""Readers named in a line; --json has all."""
 
 Form = Literal["text", "dot", "mermaid"]
 
@@ -198,7 +200,8 @@ def why_command(
     if site.as_json:
         counts = {"reads": found.reads, "writes": found.writes, "effects": found.effects, "agents": found.agents}
         named = {"run": run_name, "tenant": site.tenant, "key": key, "version": found.version or None}
-        rest = {"written": found.written, "notes": found.notes, **_graph(found.trace, depth, show_sensitive)}
+        known = {"written": found.written, "initial": found.initial, "readers": [_reader(one) for one in found.readers]}
+        rest = {**known, "notes": found.notes, **_graph(found.trace, depth, show_sensitive)}
         output.document(named | counts | rest)
     elif form:
         _draw(found.trace, depth, form, found.notes)
@@ -290,14 +293,29 @@ def _tell_impact(run_name: str, found: Impact) -> None:
 def _tell_why(run_name: str, found: Why) -> None:
     where = f"in {safe(run_name)}, at seq {found.trace.seq}"
     if not found.written:
-        head = f"{safe(found.key)} {where}: nobody wrote it"
-        output.say(f"{head}; read as absent by {', '.join(map(safe, found.agents))}" if found.agents else head)
+        output.say(f"{safe(found.key)} {where}: {_unwritten(found)}")
     elif not found.reads + found.writes + found.effects:
         output.say(f"{safe(found.key)}@{found.version} {where}: it rests on nothing that is on record")
     else:
         counts = f"{plural(found.reads, 'read')}, {plural(found.writes, 'write')} and {plural(found.effects, 'effect')}"
         output.say(f"{safe(found.key)}@{found.version} {where}: it rests on {counts}")
     output.say()
+
+
+def _unwritten(found: Why) -> str:
+    """That nobody wrote it, and who read it all the same."""
+    names = [safe(one.name) for one in found.readers[:NAMES]]
+    more = f" and {len(found.readers) - NAMES:,} more" if len(found.readers) > NAMES else ""
+    readers = f"{', '.join(names)}{more}"
+    if found.initial:
+        by = safe(found.trace.nodes["n1"].actor)
+        said = f"nobody wrote it, version {found.version} is an initial value, set by {by}"
+        return f"{said}; read by {readers or 'nobody'}"
+    return f"nobody wrote it; read as absent by {readers}" if readers else "nobody wrote it, and nobody read it"
+
+
+def _reader(one: Reader) -> dict[str, Any]:
+    return {"reader": one.name, "reads": one.reads, "first_seq": one.first_seq, "last_seq": one.last_seq}
 
 
 def _say_notes(notes: list[str]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +12,20 @@ import pytest
 from bundles import OpenNew, by_hand, facts, fill, read_lines, write_lines
 from claims import QUEBEC, ClaimState
 
-from refold import Owner, Run, RunArchived, StateSchema, Store, StoreUnavailable, open_store, sensitive, verify
-from refold_replay import exporting
+from refold import (
+    Owner,
+    Run,
+    RunArchived,
+    StateSchema,
+    Store,
+    erase,
+    fork,
+    open_store,
+    prune,
+    sensitive,
+    verify,
+)
+from refold_replay import bundle_import
 from refold_replay.archiving import archive
 from refold_replay.bundle_import import check_bundle, import_bundle
 from refold_replay.exporting import export
@@ -51,11 +64,34 @@ def test_there_and_back(store: Store, other: Store, tmp_path: Path, name: str) -
     done = import_bundle(other, path)
     assert (done.outcome, done.events, done.until) == ("imported", report.events, report.until)
     assert facts(other.run(name)) == facts(store.run(name))
+    first_at = facts(store.run(name))[0][0][9]
+    assert round(other.run(name).info().opened_at.timestamp() * 1e6) == first_at
     assert verify(other).findings == []
     again = tmp_path / "again.refold"
     export(other.run(name), again)
     assert again.read_bytes() == path.read_bytes()
     assert by_hand(path).stdout.startswith(f"ok: {name}: {report.events} events up to seq {report.until}")
+
+
+def test_roll_ups_of_every_kind_go_over(store: Store, other: Store, tmp_path: Path) -> None:
+    """Pruned reads of a tenant's key, and a fork made inside a line of the roll-up, import and verify."""
+    run = store.run("clm-2")
+    run.write_state("routing", QUEBEC, writer="triage_agent")
+    run.write_state("house_rule", "always ask", writer="triage_agent")
+    for number in range(2):
+        for _time in range(2):
+            run.read_state("routing", reader="liability_agent")
+            run.read_state("house_rule", reader="liability_agent")
+        run.write_state("note", number, writer="triage_agent")
+    store.flush()
+    prune(run, before="end", by="ops")
+    fork(run, "clm-2-b", at="note@1", by="ada")
+    for name in ("clm-2", "clm-2-b"):
+        path = tmp_path / f"{name}.refold"
+        export(store.run(name), path)
+        assert import_bundle(other, path).outcome == "imported"
+        assert other.run(name).readers("routing") == store.run(name).readers("routing")
+    assert verify(other).findings == []
 
 
 def test_importing_again_changes_nothing(store: Store, other: Store, tmp_path: Path) -> None:
@@ -130,6 +166,25 @@ def test_redaction_leaves_commitments(open_new: OpenNew, other: Store, tmp_path:
     assert check_bundle(again).redacted
 
 
+def test_redaction_keeps_what_explains_the_rest(open_new: OpenNew, other: Store, tmp_path: Path) -> None:
+    """A sensitive key with an erased value and pruned reads: what says so keeps its body, and it imports."""
+    store = open_new(Person, strict_reads=True)
+    run, path = store.run("p"), tmp_path / "p.refold"
+    for number in range(3):
+        run.write_state("name", f"Jane {number}", writer="intake")
+        run.read_state("name", reader="desk")
+    erase(store, "p", key="name", version=1, by="dpo", reason="asked for")
+    prune(run, before="end", by="ops")
+    report = export(run, path, redact=True)
+    assert report.redacted == 2
+    assert by_hand(path).returncode == 0
+    import_bundle(other, path)
+    assert verify(other).findings == []
+    assert [e.body["reason"] for e in other.run("p").events(["value.erased"])] == ["asked for"]
+    path.rename(tmp_path / "p.refold.part")
+    assert export(run, path, redact=True) == replace(report, resumed=True)
+
+
 def test_what_digests_cover_cannot_be_left_out(open_new: OpenNew, tmp_path: Path) -> None:
     """A sensitive value kept in refs makes a redacted export fail, and leaves no file."""
     run = open_new(Person).run("p")
@@ -138,51 +193,6 @@ def test_what_digests_cover_cannot_be_left_out(open_new: OpenNew, tmp_path: Path
     with pytest.raises(ConfigError, match=r"event 4 keeps what is sensitive in refs\.source"):
         export(run, tmp_path / "p.refold", redact=True)
     assert not (tmp_path / "p.refold").exists()
-
-
-@pytest.mark.parametrize("stop", [0, 3, 17])
-def test_an_interrupted_export_goes_on(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
-) -> None:
-    """After a crash the next export takes over the complete members, and gives the same bytes as one in one go."""
-    monkeypatch.setattr(exporting, "MEMBER", 5)
-    run, path = store.run("clm-1-b"), tmp_path / "run.refold"
-    export(run, tmp_path / "whole.refold")
-    with monkeypatch.context() as patch:
-        patch.setattr(exporting, "event_line", _failing(exporting.event_line, stop))
-        with pytest.raises(StoreUnavailable, match="no space"):
-            export(run, path)
-    assert not path.exists()
-    with (tmp_path / "run.refold.part").open("ab") as part:
-        part.write(b"\x1f\x8b half a member")
-    report = export(run, path)
-    assert report.resumed
-    assert path.read_bytes() == (tmp_path / "whole.refold").read_bytes()
-    assert report.sha256 == export(run, tmp_path / "whole.refold").sha256
-    assert not (tmp_path / "run.refold.part").exists()
-
-
-def _failing(plain: Callable[..., bytes], stop: int) -> Callable[..., bytes]:
-    left = [stop]
-
-    def line(event: Any) -> bytes:
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError(28, "no space left on device")
-        return plain(event)
-
-    return line
-
-
-def test_a_run_that_went_on_is_exported_anew(store: Store, tmp_path: Path) -> None:
-    """Members of an older state of the run are not taken over; an export over an older bundle replaces it."""
-    run, path = store.run("clm-1"), tmp_path / "run.refold"
-    export(run, path)
-    (tmp_path / "run.refold.part").write_bytes(path.read_bytes())
-    run.write_state("routing", QUEBEC, writer="triage_agent")
-    report = export(run, path)
-    assert not report.resumed
-    assert check_bundle(path).until == report.until == run.head_seq()
 
 
 def test_an_archived_run_comes_back(store: Store, tmp_path: Path) -> None:
@@ -206,30 +216,42 @@ def test_an_archived_run_comes_back(store: Store, tmp_path: Path) -> None:
     assert by_hand(Path(done.path)).returncode == 0
 
 
-def test_a_failure_half_way_imports_nothing(
-    store: Store, other: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("change", [{"actor": "mallory"}, {"recorded_at": 5}, {"turn": 7}])
+def test_a_file_changed_after_its_check_imports_nothing(
+    store: Store, other: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:
-    """A file that changes between its check and its import leaves the store as it was."""
-    from refold_replay import bundle_import
-
+    """A file that changes between its check and its import, its end made to fit, leaves the store as it was."""
     path = tmp_path / "run.refold"
     export(store.run("clm-1"), path)
     monkeypatch.setattr(bundle_import, "BATCH", 5)
     plain = bundle_import._bring_in
 
-    def swapped(target: Store, reader: Any, by: str) -> None:
+    def swapped(target: Store, _reader: Any, *rest: Any) -> None:
         lines = read_lines(path)
-        lines[20]["actor"] = "mallory"
-        write_lines(path, lines, end=False)
-        plain(target, bundle_import._opened(path, 1 << 20), by)
+        lines[20] |= change
+        write_lines(path, lines)
+        plain(target, bundle_import._opened(path, 1 << 20), *rest)
 
     monkeypatch.setattr(bundle_import, "_bring_in", swapped)
-    with pytest.raises((BundleInvalid, KeyError)):
+    with pytest.raises(BundleInvalid, match="changed while it was imported"):
         import_bundle(other, path)
     assert other.runs() == []
     monkeypatch.undo()
     export(store.run("clm-1"), path)
     assert import_bundle(other, path).outcome == "imported"
+
+
+def test_a_store_that_is_behind_stays(store: Store, other: Store, tmp_path: Path) -> None:
+    """A bundle of a later state of a run is refused, and the message says how far the store's copy goes."""
+    run, path = store.run("clm-1"), tmp_path / "run.refold"
+    export(run, path)
+    import_bundle(other, path)
+    until = run.head_seq()
+    run.write_state("routing", QUEBEC, writer="triage_agent")
+    export(run, path)
+    with pytest.raises(TransactionInvalid, match=f"up to seq {until}, and the bundle goes on to seq {until + 1}"):
+        import_bundle(other, path)
+    assert other.run("clm-1").head_seq() == until
 
 
 def test_a_read_only_store_takes_none(store: Store, open_new: OpenNew, tmp_path: Path) -> None:

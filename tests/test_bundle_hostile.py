@@ -15,16 +15,20 @@ from typing import Any
 import pytest
 from bundles import Lines, by_hand, fill, read_lines, text, write_lines
 
-from refold import open_store
+from refold import Schema, open_store
+from refold_replay.archiving import archive
 from refold_replay.bundle_import import check_bundle, import_bundle
 from refold_replay.exporting import export
 from refold_store.errors import BundleInvalid
 from refold_store.events import KIND_ID, chain, commit, genesis, header
+from refold_store.jsontext import decode, encode
 
 Change = Callable[[Lines], object]
 PLAIN = ("seq", "txn", "turn", "version", "seen_seq", "recorded_at", "clock", "request_id", "refs", "trace_flags",
          "actor", "owner", "key")  # fmt: skip
 """Columns of a header that a line has as they are."""
+GAP = ("00" * 32, "00" * 32)
+"""Digests of a gap that is none."""
 MEMORY = 700 * 1024 * 1024
 """Address space a hostile bundle may take: the interpreter and its libraries take half of it."""
 
@@ -91,6 +95,12 @@ def rechain(lines: Lines) -> None:
     manifest["digest"] = digest.hex()
 
 
+def as_read(one: dict[str, Any], **members: Any) -> None:
+    """Turn an event into a read of several keys, as its refs say."""
+    del one["key"], one["version"]
+    one.update(kind="state.read", seen_seq=2, **members)
+
+
 def test_truncated_anywhere(bundle: Path, tmp_path: Path) -> None:
     """Cut at each of 200 places: refused, and an import leaves the store empty."""
     data = bundle.read_bytes()
@@ -146,7 +156,7 @@ def test_flipped_bytes(bundle: Path, tmp_path: Path) -> None:
         (lambda lines: lines[0].update(erased=[]), "has no body"),
         (lambda lines: lines[0].update(pruned=[]), "missing"),
         (lambda lines: lines[0]["erased"].append([9, 8, None, None]), "erased or pruned|erasure"),
-        (lambda lines: lines[0]["erased"].append([12, 0, None, None]), "other erased or pruned"),
+        (lambda lines: lines[0]["erased"].insert(0, [1, 0, None, None]), "other erased or pruned"),
         (lambda lines: event(lines, 4 + 2).update(recorded_at=5), "time|digest"),
     ],
 )  # fmt: skip
@@ -175,6 +185,94 @@ def test_rewritten_history_breaks_the_rules(bundle: Path, tmp_path: Path, change
     rechain(lines)
     found = refused(write_lines(tmp_path / "edit.refold", lines), example=False)
     assert any(one in found for one in message.split("|")), found
+
+
+def changed(lines: Lines, kind: str, part: str, member: str, value: Any) -> None:
+    """Set a member inside refs or body of the last event of a kind."""
+    one = [line for line in lines if line.get("kind") == kind][-1]
+    one[part] = encode(decode(one.get(part, "{}").encode()) | {member: value}).decode()
+
+
+READ = ["routing", 1, "x", 4, 5, 2, 1, 7]
+"""A line of a roll-up."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "member", "value"),
+    [
+        ("state.written", "refs", "based_on", 5), ("state.written", "refs", "based_on", [["routing"]]),
+        ("state.written", "refs", "based_on", [["routing", "1"]]), ("state.written", "refs", "expected", "1"),
+        ("state.written", "refs", "request", 1), ("state.deleted", "refs", "based_on", [[1, 1]]),
+        ("state.written", "body", "basis", ["x"]), ("run.forked", "refs", "run", 5),
+        ("value.erased", "refs", "until", "39"), ("reads.pruned", "refs", "until", None),
+        ("reads.pruned", "body", "reads", 5), ("reads.pruned", "body", "reads", [[1]]),
+        ("reads.pruned", "body", "reads", [[*READ[:7], "now"]]), ("reads.pruned", "body", "reads", [[*READ[:7], True]]),
+        ("reads.pruned", "body", "reads", [["routing", [], *READ[2:]]]), ("reads.pruned", "body", "ranges", "x"),
+    ],
+)  # fmt: skip
+def test_what_refold_records_has_its_form(
+    bundle: Path, tmp_path: Path, kind: str, part: str, member: str, value: Any
+) -> None:
+    """Members that commands rely on, with another type, are refused with their line, however well all is chained."""
+    lines = read_lines(bundle)
+    changed(lines, kind, part, member, value)
+    rechain(lines)
+    assert f"is no {kind} of refold" in refused(write_lines(tmp_path / "edit.refold", lines), example=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda one: one.update(refs='{"keys":5}'), "refs.keys has another form"),
+        (lambda one: one.update(refs='{"keys":[["routing"]]}'), "refs.keys has another form"),
+        (lambda one: one.update(refs='{"scope":1}'), "refs.scope has another form"),
+        (lambda one: one.update(key="routing", refs='{"scope":"tenant"}'), "a key with its version"),
+        (lambda one: one.pop("seen_seq"), "a read has seen_seq"),
+    ],
+)  # fmt: skip
+def test_reads_have_their_form(
+    bundle: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    """A read that says in no known way what it saw is refused."""
+    lines = read_lines(bundle)
+    as_read(event(lines, 8))
+    change(event(lines, 8))
+    rechain(lines)
+    assert message in refused(write_lines(tmp_path / "edit.refold", lines), example=False)
+
+
+@pytest.mark.parametrize(
+    ("reads", "message"),
+    [
+        ([[*READ[:5], 1, *READ[6:]]], "removed 2 reads, its roll-up tells of 1"),
+        ([[READ[0], 9, *READ[2:]]], "reads of 'routing' version 9, never there"),
+        ([["nokey", *READ[1:]]], "reads of 'nokey' version 1, never there"),
+    ],
+)
+def test_a_roll_up_fits_what_was_removed(tmp_path: Path, reads: list[list[Any]], message: str) -> None:
+    """A roll-up that tells of fewer reads than were removed, or of versions that were never there, is refused."""
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    fill(url)
+    with open_store(url) as store:
+        export(store.run("clm-1"), tmp_path / "run.refold")
+    lines = read_lines(tmp_path / "run.refold")
+    changed(lines, "reads.pruned", "body", "reads", reads)
+    rechain(lines)
+    assert message in refused(write_lines(tmp_path / "edit.refold", lines), example=False)
+
+
+def test_an_archive_stands_behind_what_it_names(tmp_path: Path) -> None:
+    """A `run.archived` that names another moment than the one before it is refused."""
+    with open_store(f"sqlite:///{tmp_path / 'a.db'}", Schema.open()) as store:
+        store.run("r").write_state("k", 1, writer="w")
+        import_bundle(store, archive(store.run("r"), tmp_path, by="ops").path)
+        export(store.run("r"), tmp_path / "run.refold")
+    assert check_bundle(tmp_path / "run.refold").outcome == "checked"
+    lines = read_lines(tmp_path / "run.refold")
+    changed(lines, "run.archived", "refs", "until", 2)
+    rechain(lines)
+    found = refused(write_lines(tmp_path / "edit.refold", lines), example=False)
+    assert "does not stand right behind what it says was archived" in found
 
 
 def test_a_rewritten_value_needs_an_anchor(bundle: Path, tmp_path: Path) -> None:
@@ -219,7 +317,9 @@ def test_wrong_types_and_ranges(bundle: Path, tmp_path: Path, member: str, value
         {"form": 2}, {"refold": "x"}, {"tenant": 1}, {"tenant": "a\u0000"}, {"until": 0}, {"until": 1 << 40},
         {"scope": 3}, {"redacted": "no"}, {"erased": 1}, {"erased": [[1]]}, {"erased": [["1", 1, None, None]]},
         {"pruned": [[4, 3, "00" * 32, "00" * 32, 9]]}, {"pruned": [[4, 5, "00", "00" * 32, 9]]},
-        {"extra": 1}, {"digest": None},
+        {"extra": 1}, {"digest": None}, {"erased": [[99, 1, None, None]]}, {"pruned": [[4, 5, *GAP, 99]]},
+        {"erased": [[9, 1, None, None], [8, 1, None, None]]}, {"erased": [[9, 1, None, None]] * 2},
+        {"pruned": [[6, 7, *GAP, 9], [4, 5, *GAP, 9]]}, {"pruned": [[4, 6, *GAP, 9], [6, 7, *GAP, 9]]},
     ],
 )  # fmt: skip
 def test_wrong_manifests(bundle: Path, tmp_path: Path, change: dict[str, Any]) -> None:
@@ -227,6 +327,40 @@ def test_wrong_manifests(bundle: Path, tmp_path: Path, change: dict[str, Any]) -
     lines = read_lines(bundle)
     lines[0] |= change
     assert "line 1" in refused(write_lines(tmp_path / "edit.refold", lines), example=False)
+
+
+def test_a_manifest_has_all_its_members(bundle: Path, tmp_path: Path) -> None:
+    """Each member that a manifest lacks is refused on line 1."""
+    whole = read_lines(bundle)
+    for name in whole[0]:
+        lines = [{key: value for key, value in whole[0].items() if key != name}, *whole[1:]]
+        assert "line 1" in refused(write_lines(tmp_path / "edit.refold", lines), example=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda said: said.clear(), lambda said: said.update(form=2), lambda said: said.update(keys=[]),
+        lambda said: said.update(groups={"research": 1}), lambda said: said.pop("invariants"),
+        lambda said: said["keys"]["spent"].clear(), lambda said: said["keys"]["spent"].update(owner=["x"]),
+        lambda said: said["keys"]["spent"].update(type="x"), lambda said: said["keys"]["spent"].update(reducer=[]),
+        lambda said: said["invariants"].update(cap="spent <"), lambda said: said["keys"].pop("spent"),
+    ],
+)  # fmt: skip
+def test_schemas_that_cannot_be_read(bundle: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """A declaration that fits its fingerprint and is none is refused with its line, whatever it trips over."""
+    lines = read_lines(bundle)
+    said = json.loads(lines[1]["declaration"])
+    change(said)
+    declaration = text([said]).decode().strip()
+    fingerprint = sha256(declaration.encode()).hexdigest()
+    for line in lines:
+        if "body" in line:
+            line["body"] = line["body"].replace(lines[1]["schema"], fingerprint)
+    lines[1] = {"schema": fingerprint, "declaration": declaration}
+    rechain(lines)
+    found = refused(write_lines(tmp_path / "edit.refold", lines), example=False)
+    assert "line 2: the schema cannot be read" in found
 
 
 def test_files_that_are_no_bundle(bundle: Path, tmp_path: Path) -> None:
@@ -257,7 +391,6 @@ def test_names_are_no_paths(tmp_path: Path) -> None:
     """A run named like a path makes its file inside the folder, and the import makes no file at all."""
     from click.testing import CliRunner
 
-    from refold import Schema
     from refold.app import root
 
     url = f"sqlite:///{tmp_path / 'a.db'}"
@@ -271,19 +404,37 @@ def test_names_are_no_paths(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.iterdir() if not one.name.startswith("a.db")) == ["out"]
 
 
-@pytest.mark.parametrize("bomb", ["line", "lines", "members"])
-def test_bombs_stay_within_bounds(tmp_path: Path, bomb: str) -> None:
-    """A small file that unpacks to gigabytes is refused in bounded memory: an endless line, many lines or members."""
+def lists(size: int) -> bytes:
+    """A list of empty lists: a byte of text takes 24 of memory."""
+    return b"[" + b"[]," * size + b"[]]"
+
+
+def many_schemas(size: int) -> bytes:
+    """Schemas of a megabyte, each with its own fingerprint."""
+    said = [f'"{number}{" " * 1_000_000}"' for number in range(size)]
+    return text([{"schema": sha256(one.encode()).hexdigest(), "declaration": one} for one in said])
+
+
+@pytest.mark.parametrize("bomb", ["line", "lines", "members", "manifest", "body", "schemas"])
+def test_bombs_stay_within_bounds(bundle: Path, tmp_path: Path, bomb: str) -> None:
+    """A small file that unpacks to gigabytes of text or of values is refused in bounded memory."""
     start = text([{"refold": "bundle"}])
-    unpacked = {"line": b"[" * (1 << 20), "lines": start, "members": b" " * (1 << 20)}[bomb]
+    first = gzip.decompress(bundle.read_bytes()).split(b"\n", 1)[0]
     path = tmp_path / "bomb.refold"
     with path.open("wb") as file:
-        if bomb == "line":
+        if bomb in ("manifest", "body", "schemas"):
+            data = {
+                "manifest": lambda: first[:-1] + b',"x":' + lists(20_000_000) + b"}\n",
+                "body": lambda: first + b'\n{"body":"{\\"value\\":' + lists(20_000_000) + b'}"}\n',
+                "schemas": lambda: first + b"\n" + many_schemas(40),
+            }[bomb]()
+            file.write(gzip.compress(data, 1))
+        elif bomb == "line":
             with gzip.GzipFile(fileobj=file, mode="wb") as packed:
                 for _piece in range(2000):
-                    packed.write(unpacked)
+                    packed.write(b"[" * (1 << 20))
         else:
-            piece = gzip.compress(unpacked * (1 if bomb == "members" else 10_000))
+            piece = gzip.compress(b" " * (1 << 20) if bomb == "members" else start * 10_000)
             for _piece in range(2000):
                 file.write(piece)
     script = (
@@ -294,6 +445,7 @@ def test_bombs_stay_within_bounds(tmp_path: Path, bomb: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("BundleInvalid"), done.stdout + done.stderr
+    assert bomb != "schemas" or "16777216 bytes" in done.stdout
     assert resource.RLIMIT_AS is not None
 
 

@@ -224,6 +224,17 @@ def test_every_kind_has_words_whatever_its_body(kind: str, body: str) -> None:
     assert len(detail or "") <= 300
 
 
+@pytest.mark.parametrize("given", [5, None, "a@1", [5], [["a"]], [["a", "1"]], {"a": 1}])
+def test_refs_of_a_program_may_have_any_form(open_new: Open, given: object) -> None:
+    """What a program's own event has under `based_on` is told as grounds if it names versions, else left out."""
+    run = open_new(SCHEMA).run("r")
+    run.write_state("a", 1, writer="w")
+    run.append("note.added", actor="w", refs={"based_on": given})
+    run.append("note.added", actor="w", refs={"based_on": [["a", 1]]})
+    *_, wrong, well = story(run)
+    assert (wrong.based_on, well.based_on) == ([], [Ground("a", 1, 1)])
+
+
 def test_a_bad_moment_is_an_error_at_once(open_new: Open) -> None:
     """A moment that is not there is told before anything else is."""
     run = open_new(SCHEMA).run("r")

@@ -25,11 +25,18 @@ LINE_MAX: Final = 64 * 1024 * 1024
 """Longest line that is read, in bytes: twice what a value may be unless its key allows more."""
 READ_BYTES: Final = 1 << 20
 """Bytes unpacked at once."""
+PACKED_BYTES: Final = 1 << 14
+"""Bytes of the file unpacked from at once: few, as each end of a gzip member copies what is left of them."""
+CONTAINERS_MAX: Final = 4_000_000
+"""Brackets and braces of one line: each may take 72 bytes of memory, and a value of the default size that holds more
+is made of lists as short as `[1]`."""
 SUFFIX: Final = ".refold"
 """How the name of a bundle ends."""
 _INT_MAX: Final = (1 << 63) - 1
 SCHEMAS_MAX: Final = 10_000
 """Schemas of one bundle: a run declares one whenever its program changes it."""
+SCHEMAS_BYTES: Final = 16 * 1024 * 1024
+"""All schemas of one bundle, in bytes: they are held while it is read; one of a thousand keys takes a hundredth."""
 _MANIFEST: Final = (
     "refold", "form", "tenant", "run", "scope", "genesis", "until", "digest", "redacted", "erased", "pruned",
 )  # fmt: skip
@@ -70,9 +77,10 @@ class BundleReader:
         self._first: Members | None = None
         self._schemas()
 
-    def fail(self, message: str, cause: BaseException | None = None) -> BundleInvalid:
-        """An error that names the file and the line."""
-        error = BundleInvalid(f"{self.path}, line {max(self.number, 1)}: {message}", line=max(self.number, 1))
+    def fail(self, message: str, cause: BaseException | None = None, *, line: int | None = None) -> BundleInvalid:
+        """An error that names the file and the line: the one that was read last, or `line`."""
+        number = line or max(self.number, 1)
+        error = BundleInvalid(f"{self.path}, line {number}: {message}", line=number)
         error.__cause__ = cause
         return error
 
@@ -94,21 +102,31 @@ class BundleReader:
 
     def _unpacked(self, line_max: int) -> Iterator[bytes]:
         """The lines of the file, unpacked piece by piece; every gzip member is checked to its end."""
-        rest = b""
+        begun = bytearray()  # of the line that is not whole yet
         with self.path.open("rb") as file:
             for piece in _inflated(file, self.fail):
-                rest += piece
-                *lines, rest = rest.split(b"\n")
+                *lines, rest = piece.split(b"\n")
+                if lines:
+                    lines[0] = bytes(begun) + lines[0]
+                    begun.clear()
                 for line in lines:
-                    if len(line) > line_max:
-                        raise self.fail(f"a line of {len(line)} bytes; {line_max} are read")
+                    self._check_size(line, line_max)
                     yield line
-                if len(rest) > line_max:
-                    self.number += 1
-                    raise self.fail(f"a line of over {line_max} bytes")
-        if rest:
+                begun += rest
+                if len(begun) > line_max:
+                    self._check_size(begun, line_max)
+        if begun:
             self.number += 1
             raise self.fail("the last line has no end; the bundle was cut off")
+
+    def _check_size(self, line: bytes | bytearray, line_max: int) -> None:
+        """What is not even parsed: a line so long, or of so many parts, that its value would fill the memory."""
+        if len(line) > line_max:
+            self.number += 1
+            raise self.fail(f"a line of over {line_max} bytes; `line_max` of the Python API lets longer ones in")
+        if len(line) > CONTAINERS_MAX and line.count(b"[") + line.count(b"{") > CONTAINERS_MAX:
+            self.number += 1
+            raise self.fail(f"a line with over {CONTAINERS_MAX} brackets and braces")
 
     def _next(self) -> Members | None:
         line = next(self._lines, None)
@@ -126,13 +144,17 @@ class BundleReader:
         return members
 
     def _schemas(self) -> None:
+        size = 0
         while (members := self._next()) is not None and "schema" in members:
             self._only(members, ("schema", "declaration"))
             fingerprint, text = self._text(members, "schema"), self._text(members, "declaration").encode()
             if sha256(text).hexdigest() != fingerprint:
                 raise self.fail("the declaration does not give its fingerprint")
-            if fingerprint in self.schemas or len(self.schemas) >= SCHEMAS_MAX:
-                raise self.fail("a schema stands twice, or there are too many")
+            size += len(text)
+            if fingerprint in self.schemas or len(self.schemas) >= SCHEMAS_MAX or size > SCHEMAS_BYTES:
+                raise self.fail(
+                    f"a schema stands twice, or there are over {SCHEMAS_MAX} of them, or over {SCHEMAS_BYTES} bytes"
+                )
             self.schemas[fingerprint] = text
         self._first = members
 
@@ -144,6 +166,9 @@ class BundleReader:
         if members.get("form") != FORM:
             raise self.fail(f"the bundle has form {members.get('form')!r}, this refold reads {FORM}")
         self._only(members, _MANIFEST)
+        missing = [name for name in _MANIFEST if name not in members]
+        if missing:
+            raise self.fail(f"the manifest lacks {missing[0]!r}")
         tenant, run, genesis = (self._name(members, name) for name in ("tenant", "run", "genesis"))
         redacted = members.get("redacted")
         if not isinstance(redacted, bool):
@@ -152,23 +177,27 @@ class BundleReader:
         digest = self._bytes(members, "digest", 32)
         assert tenant is not None and run is not None and genesis is not None and until is not None  # noqa: PT018
         assert digest is not None
-        allowed = self._allowed(members)
+        allowed = self._allowed(members, until)
         allowed.redacted = until if redacted else 0
         return Manifest(
             tenant, run, self._number(members, "scope", 0, 2) or 0, genesis, until, digest, redacted, allowed
         )
 
-    def _allowed(self, members: Members) -> Allowances:
-        found = Allowances()
+    def _allowed(self, members: Members, newest: int) -> Allowances:
+        """What the manifest tells of erasures and gaps: in order, none beyond the newest event."""
+        found, before_it = Allowances(), 0
         try:
             for seq, until, key, version in _rows(members["erased"], 4):
                 for number in (seq, until, *(() if version is None else (version,))):
                     _whole(number)
+                before_it = _rising(before_it, seq, newest)
                 erasure = Erasure(seq, until, None if key is None else check_name("key", key), version)
                 found.erasures.setdefault((erasure.key, version), []).append(erasure)
+            before_it = 0
             for first, last, before, digest, said in _rows(members["pruned"], 5):
-                if not 0 < _whole(first) <= _whole(last) < _whole(said) or first in found.gaps:
-                    raise ValueError("a gap has no such place")
+                before_it = _rising(_rising(before_it, _whole(first), newest) - 1, _whole(last), newest)
+                if not last < _whole(said) <= newest:
+                    raise ValueError("reads are pruned by a later event")
                 found.gaps[first] = Gap(last, _hex(before, 32), _hex(digest, 32), said)
         except (RefoldError, ValueError, TypeError, KeyError) as error:
             raise self.fail(f"what was erased or pruned is not told well: {error}", error) from error
@@ -256,7 +285,7 @@ def _inflated(file: Any, fail: Any) -> Iterator[bytes]:
     unpack, waiting, begun = zlib.decompressobj(31), b"", False
     while True:
         if not waiting:
-            waiting = file.read(READ_BYTES)
+            waiting = file.read(PACKED_BYTES)
             if not waiting:
                 break
         if unpack.eof:
@@ -285,6 +314,13 @@ def _rows(found: Any, size: int) -> Iterator[list[Any]]:
 def _whole(number: Any) -> int:
     if type(number) is not int or not 0 <= number <= _INT_MAX:
         raise ValueError("a whole number is expected")
+    return number
+
+
+def _rising(before: int, number: int, most: int) -> int:
+    """A seq that follows another one in a list."""
+    if not before < number <= most:
+        raise ValueError(f"seq {number} is out of order, or beyond the newest event")
     return number
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from refold_replay.diff import MISSING
+from refold_replay.judging import pairs_of
 from refold_replay.steps import first_of_turn
 from refold_replay.telling import WORDS, Words, plain
 from refold_store.events import DELETED, READ, REFUSED, WRITTEN, Event
@@ -173,7 +174,7 @@ class _Teller:
         before = (event.txn or event.seq) - 1
         return [
             Ground(key, version, max(self._newest.at(key, before), version))
-            for key, version in event.refs.get("based_on", ())
+            for key, version in pairs_of(event.refs.get("based_on"))
         ]
 
     def _is_sensitive(self, key: str, seq: int) -> bool:

@@ -36,7 +36,7 @@ def export_command(
 
     An interrupted export goes on where it stopped. `refold import` brings the file into any store.
     """
-    from refold_replay.exporting import export, file_name
+    from refold_replay.exporting import export, file_name, up_to_date
 
     if (run_name is None) is not all_runs:
         raise click.UsageError("name one RUN, or give --all")
@@ -56,7 +56,7 @@ def export_command(
         for name in names:
             path = Path(target) if run_name is not None else Path(target) / file_name(name)
             run = store.run(name, site.tenant)
-            if run_name is None and _up_to_date(path, run.head_seq(), redact):
+            if run_name is None and up_to_date(run, path, redact=redact, key=key):
                 left[name] = "up to date"
                 continue
             try:
@@ -76,16 +76,6 @@ def _make_folder(target: str) -> None:
         Path(target).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"cannot make the folder {target!r}: {error.strerror}") from None
-
-
-def _up_to_date(path: Path, head_seq: int, redact: bool) -> bool:
-    from refold_replay.bundle_reader import BundleReader
-
-    try:
-        manifest = BundleReader(path).manifest
-    except (RefoldError, OSError):
-        return False
-    return manifest.until == head_seq and manifest.redacted is redact
 
 
 def _tell_export(site: Site, found: list[ExportReport], left: dict[str, str]) -> None:

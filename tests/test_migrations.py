@@ -16,7 +16,14 @@ from sqlalchemy import create_engine
 
 from refold_store import migrate, tables
 from refold_store.errors import ConfigError, SchemaMismatch, StoreNewer, StoreOlder, StoreUnavailable
-from refold_store.migrate import check_postgres, check_sqlite, ensure_sqlite, migrate_postgres, postgres_revision
+from refold_store.migrate import (
+    check_postgres,
+    check_sqlite,
+    ensure_sqlite,
+    migrate_postgres,
+    postgres_revision,
+    sqlite_revision,
+)
 from refold_store.migrations.scripts import NoWayBack
 from refold_store.revision import HEAD_REVISION, REVISIONS
 from refold_store.store import open_store
@@ -413,6 +420,23 @@ def test_a_current_store_loads_nothing_heavy(tmp_path: Path) -> None:
     ensure_sqlite(lambda: connect(tmp_path / "refold.db")).close()
     loaded = "print(*sorted({'sqlalchemy', 'alembic', 'psycopg'} & set(sys.modules)))"
     assert outcome(start(OPEN_SQLITE + loaded, tmp_path / "refold.db")) == f"1 {HEAD_REVISION}"
+
+
+def test_a_store_of_revision_0002_learns_to_refuse_late_inserts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file made before revision 0003 gets its trigger when it is opened."""
+    plain = connect(tmp_path / "s.db")
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "HEAD_REVISION", "0002")
+        ensure_sqlite(lambda: plain)
+    before = plain.execute("SELECT sql FROM sqlite_master WHERE name = 'events_no_replace'").fetchone()[0]
+    ensure_sqlite(lambda: plain)
+    after = plain.execute("SELECT sql FROM sqlite_master WHERE name = 'events_no_replace'").fetchone()[0]
+    assert sqlite_revision(plain) == HEAD_REVISION
+    assert "parent_seq" not in before
+    assert "parent_seq" in after
+    plain.close()
 
 
 def test_memory_store_stays_open() -> None:

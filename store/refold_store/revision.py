@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-REVISIONS: Final[tuple[str, ...]] = ("0001", "0002")
+REVISIONS: Final[tuple[str, ...]] = ("0001", "0002", "0003")
 HEAD_REVISION: Final = REVISIONS[-1]
 
 # The oldest revision this code can work on: everything after it is a "post" step that may still be to come.
-OLDEST_USABLE: Final = "0002"
+OLDEST_USABLE: Final = "0003"
 
 VERSION_TABLE: Final = "refold_version"
 REVISION_SQL: Final = f"SELECT version_num FROM {VERSION_TABLE}"

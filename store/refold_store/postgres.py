@@ -22,7 +22,7 @@ from refold_store.events import Row
 from refold_store.keeping import HeadMoved
 from refold_store.migrate import check_postgres
 from refold_store.postgres_links import Connection, Link, Readers
-from refold_store.postgres_sql import INSERT_MANY, LOCK_RUN, NAMES, SQL, TYPES
+from refold_store.postgres_sql import APPEND_MANY, INSERT_MANY, LOCK_RUN, NAMES, SQL, TYPES
 from refold_store.postgres_url import connect, libpq_url
 from refold_store.revision import REVISION_SQL
 
@@ -199,12 +199,13 @@ class PostgresBackend(Backend):
 
     def _insert(self, link: Link, rows: list[Row]) -> None:
         try:
-            if len(rows) > 1:
+            if self._open_exclusive:  # under the run's lock a head is no guess
                 link.cursor.execute(INSERT_MANY, _columns(rows), prepare=True)
-            elif is_write(rows[0]) and is_lone(rows[0]) and not self._open_exclusive:
-                link.insert_lone(rows[0])
-            else:
-                link.cursor.execute(SQL.insert, rows[0], prepare=True)
+            elif len(rows) == 1 and is_write(rows[0]) and is_lone(rows[0]):
+                if not link.insert_lone(rows[0]):
+                    raise HeadMoved
+            elif not link.cursor.execute(APPEND_MANY, _columns(rows), prepare=True).rowcount:
+                raise HeadMoved
         except (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected) as error:
             raise HeadMoved from error
 

@@ -48,8 +48,10 @@ _LONE_COLUMNS = (
     ("body", _BYTEA),
     ("digest", _BYTEA),
 )
-_LONE = "INSERT INTO events (kind, {}) VALUES (1, {})".format(
-    ", ".join(name for name, _ in _LONE_COLUMNS), ", ".join(f"${n}" for n in range(1, len(_LONE_COLUMNS) + 1))
+_LONE = "INSERT INTO events (kind, {}) SELECT 1, {} WHERE NOT EXISTS ({})".format(
+    ", ".join(name for name, _ in _LONE_COLUMNS),
+    ", ".join(f"${n}" for n in range(1, len(_LONE_COLUMNS) + 1)),
+    "SELECT 1 FROM events WHERE run = $1 AND seq > $2",
 )
 _LONE_TYPES = [oid for _, oid in _LONE_COLUMNS]
 _NOT_PREPARED = b"26000"
@@ -82,8 +84,11 @@ class Link:
         """All rows of a statement."""
         return self.cursor.execute(sql, args, prepare=True).fetchall()
 
-    def insert_lone(self, row: Row) -> None:
-        """Insert a write of which only the usual columns are set; outside a transaction: it may have to try twice."""
+    def insert_lone(self, row: Row) -> bool:
+        """Insert a write of which only the usual columns are set; outside a transaction: it may have to try twice.
+
+        False: the run holds newer events, and nothing was stored.
+        """
         values = [
             _pack4(row[0]),
             _pack8(row[1]),
@@ -96,7 +101,7 @@ class Link:
             row[15],
             row[17],
         ]
-        self._run(_LONE, _LONE_TYPES, values)
+        return bool(self._run(_LONE, _LONE_TYPES, values).command_tuples)
 
     def found(self, sql: str, args: Sequence[int]) -> Found | None:
         """The row of a point read, its numbers unpacked."""

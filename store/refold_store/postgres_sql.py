@@ -32,6 +32,11 @@ _RUN_LIST = (
 INSERT_MANY = f"INSERT INTO events ({', '.join(NAMES)}) SELECT * FROM unnest({{}})".format(
     ", ".join(f"${n}::{TYPES.get(name, 'text::int8')}[]" for n, name in enumerate(NAMES, 1))
 )
+APPEND_MANY = (
+    f"{INSERT_MANY} WHERE NOT EXISTS "
+    f"(SELECT 1 FROM unnest($1::int8[], $2::int8[]) m(run, seq) JOIN events e ON e.run = m.run AND e.seq > m.seq)"
+)
+"""The same, or nothing at all if a run holds newer events: reads that were pruned leave room before them."""
 _NEWEST_OF = (
     "CROSS JOIN LATERAL (SELECT * FROM events w WHERE w.run = $1 AND w.key = {key} AND w.kind <= 2{bound} "
     "ORDER BY w.seq DESC LIMIT 1) e "

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from claims import ONTARIO, QUEBEC, ClaimState
 
 from refold import NoSuchMoment, NoSuchRun, ReadOnlyStore, Run, Store, TransactionInvalid
+from refold_replay.bundle_import import import_bundle
+from refold_replay.exporting import export
+from refold_replay.tracing import impact
 from refold_replay.verify import verify
 from refold_store.events import KIND_ID, chain, commit, header
 from refold_store.forking import FORKS_MAX, fork, make_self_contained
@@ -227,3 +231,30 @@ def test_the_command_forks(refold_cli: Callable[..., Any], claims_url: str) -> N
     taken = refold_cli("fork", "clm-77401", "clm-77401-quiet", "--store", claims_url)
     assert taken.exit_code != 0
     assert "exists already" in taken.stderr
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_fork_inside_a_copied_past(open_new: OpenNew, tmp_path: Path, copied: bool) -> None:
+    """A fork from before a copy's own beginning knows under which name that past was made: verify, bundle, impact."""
+    store = open_new(ClaimState)
+    run = store.run("r")
+    run.write_state("routing", QUEBEC, writer="triage_agent")  # 3
+    run.write_state("note", 1, writer="triage_agent")  # 4
+    first = fork(run, "f", by="ada")
+    first.write_state("note", 2, writer="triage_agent")
+    make_self_contained(store, "f")
+    second = fork(first, "g", at=3, by="ada")
+    second.read_state("routing", reader="late")
+    second.write_state("note", 3, writer="triage_agent")
+    third = fork(second, "h", at=3, by="ada")
+    if copied:
+        for name in ("g", "h"):
+            assert make_self_contained(store, name)
+    assert list(second.events())[3].refs["parent"] == "r"
+    assert verify(store).findings == []
+    assert "g" in {node.run for node in impact(run, "routing", 1).trace.nodes.values()}
+    for one in (second, third):
+        path = tmp_path / f"{one.name}.refold"
+        export(one, path)
+        assert import_bundle(store, path).outcome == "unchanged"
+    assert third.state().json() == run.at(3).state().json()

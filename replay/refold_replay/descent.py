@@ -63,7 +63,11 @@ def archived_runs(run: Run) -> list[str]:
 
 
 def children_of(run: Run, copies: dict[str, list[Child]]) -> list[Child]:
-    """The forks made directly from a run, copies included."""
-    number = run._run_id()
-    shared = [] if number is None else run._backend.children(number)
-    return [*(Child(at, child, name) for child, _tenant, name, at in shared), *copies.get(run.name, ())]
+    """The forks made directly from a run: those that share its past, its copies, and those that share a copy's."""
+    backend, number = run._backend, run._run_id()
+    copied = copies.get(run.name, [])
+    found = [] if number is None else [Child(at, child, name) for child, _tenant, name, at in backend.children(number)]
+    for copy in copied:
+        shared = backend.children(copy.number)
+        found += [Child(at, child, name) for child, _tenant, name, at in shared if at < copy.at]
+    return [*found, *copied]

@@ -13,6 +13,7 @@ from refold_replay.findings import Findings
 from refold_replay.stretches import Source, refs_of
 from refold_store.errors import RefoldError
 from refold_store.events import PRUNED, RUN_ARCHIVED, RUN_FORKED, Row
+from refold_store.forking import name_at
 from refold_store.heads import declared_schemas
 from refold_store.jsontext import decode
 
@@ -42,7 +43,7 @@ def _forks(source: Source, findings: Findings, rows: list[Row], name: str, paren
         if not found or at is None:
             findings.add(None, "fork", f"table runs names run number {parent} as its ancestor, which is not there")
             return
-        known = found[0][2]
+        known = name_at(source.backend, parent, at)
         if not rows or rows[0].seq != at + 1:
             findings.add(at + 1, "fork", "a fork has run.forked as its first own event")
     for row in rows:

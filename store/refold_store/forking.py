@@ -57,7 +57,7 @@ def fork(run: Run, name: str, *, at: int | str | datetime = "end", by: str, note
             f"fork at {place.txn - 1} or at {last}",
             moment=at,
         )
-    holder = _name_of(backend, place.run)
+    holder = name_at(backend, place.run, place.seq)
     body = jsontext.encode({} if note is None else {"note": note})
     refs = jsontext.encode({"at": place.seq, "parent": holder, "run": name}).decode()
     draft = Draft(RUN_FORKED, by, refs=refs, body=body, trace=store._trace())
@@ -115,6 +115,12 @@ def _copies(backend: Backend, run: int, upto: int, number: int) -> Iterator[list
         yield batch
 
 
-def _name_of(backend: Backend, number: int) -> str:
-    """The name of a run that holds events."""
+def name_at(backend: Backend, number: int, seq: int) -> str:
+    """The name under which a run's own event was recorded.
+
+    Behind a copied past stands the `run.forked` that gave the log its next name, and names the one before.
+    """
+    for row in (Row(*row) for row in backend.query(backend.sql.by_kind, (number, RUN_FORKED))):
+        if row.seq > seq:
+            return str(jsontext.decode((row.refs or "{}").encode())["parent"])
     return str(backend.query(backend.sql.runs_all, (number - 1, 1))[0][2])

@@ -6,6 +6,7 @@ event and is kept outside the store, as the suite allows: its attacker holds the
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import pytest
@@ -68,9 +69,9 @@ class Adapter(MemoryAdapter):
                 self.step(run, f"{name} {run.head_seq()} {number}")
             self.anchor = anchor(store)
 
+    @abstractmethod
     def step(self, run: Any, text: str) -> None:
         """Add one record."""
-        raise NotImplementedError
 
     def reload(self) -> None:
         """Every verification opens the store anew."""
@@ -139,9 +140,9 @@ class Adapter(MemoryAdapter):
     def payload_of(self, record: Record) -> str:
         return repr([record.fields[column] for column in self.content])
 
+    @abstractmethod
     def changed(self, row: Cells) -> None:
         """Make a row say something else."""
-        raise NotImplementedError
 
     def relabelled(self, value: int) -> int:
         """Another value for the label, one that could be true."""

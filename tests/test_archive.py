@@ -212,6 +212,17 @@ def test_names_fit_a_file_system(run: Run, tmp_path: Path) -> None:
         assert Path(done.path).exists()
 
 
+def test_a_folder_that_cannot_be_made(run: Run, tmp_path: Path) -> None:
+    """A file where the folder should be: a typed error, and neither the run nor its forks are touched."""
+    made = fork(run, "child", by="ada")
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/below"):
+        with pytest.raises(StoreUnavailable, match="cannot make the folder"):
+            archive(run, tmp_path / place, by="ops", with_forks=True)
+    assert made.info().forked_from == run.name
+    assert run.state().json()
+
+
 def test_mistakes_are_told(run: Run, open_new: OpenNew, tmp_path: Path) -> None:
     """A run that is not there, a scope's run, a read-only store."""
     with pytest.raises(NoSuchRun):

@@ -107,4 +107,4 @@ def test_what_does_not_go_together(refold_cli: Cli, claims_url: str, bundle: Pat
     nowhere = refold_cli("export", RUN, "-o", str(tmp_path / "no" / "x"), "--store", claims_url)
     assert (nowhere.exit_code, "cannot write" in nowhere.stderr) == (5, True)
     taken = refold_cli("export", "--all", "-o", str(bundle), "--store", claims_url)
-    assert (taken.exit_code, "cannot make the folder" in taken.stderr) == (2, True)
+    assert (taken.exit_code, "cannot make the folder" in taken.stderr) == (5, True)

@@ -179,7 +179,7 @@ def test_find_says_what_is_wrong(claims_url: str, refold_cli: Cli) -> None:
     assert (result.exit_code, "did you mean routing?" in result.stderr) == (2, True)
     result = refold_cli("find", RUN, "--when", "loss > 1", "--store", claims_url)
     assert result.exit_code == 1
-    assert "warning: no meaning at 1 step, first at seq 3" in result.stderr
+    assert "warning: cannot be judged at 1 step, first at seq 3" in result.stderr
     assert (
         ask(refold_cli, "find", RUN, "--when", "loss > 1", "--store", claims_url, code=1)["unjudged_first"]["seq"] == 3
     )

@@ -52,6 +52,17 @@ def test_decisions_are_told_apart(whatif: Cli) -> None:
     assert "expected version 1, which is gone" in resting
 
 
+def test_an_erased_version_is_named(whatif: Cli, refold_cli: Cli, claims_url: str) -> None:
+    """What an erased version would hold cannot be shown: reads and the end say that it was erased."""
+    why = ("--as", "dpo", "--reason", "asked for", "--yes")
+    assert refold_cli("erase", RUN, "routing@1", *why, "--store", claims_url).exit_code == 0
+    found = whatif("--skip", "routing@2").stdout
+    assert "would see routing@1 (erased)" in found
+    assert found.endswith("at the end\n  routing  (erased: what it would hold cannot be told)\n")
+    document = json.loads(whatif("--skip", "routing@2", "--json").stdout)
+    assert [(one["key"], one["erased"], one["after"]) for one in document["final"]] == [("routing", True, None)]
+
+
 def test_no_change_no_difference(whatif: Cli) -> None:
     """Without an option the run is gone through and nothing differs."""
     assert whatif().stdout == "clm-77401, 14 events: nothing would differ\n"

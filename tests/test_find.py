@@ -143,7 +143,7 @@ def test_names_must_be_known(open_new: Open) -> None:
 
 
 def test_an_erased_value_is_left_out(open_new: Open) -> None:
-    """What was erased makes the condition unknown; an erased update changes nothing."""
+    """What was erased makes the condition unknown, and the answer says so; an erased update changes nothing."""
     run = open_new({"keys": KEYS}).run("r")
     run.write_state("a", 1, writer="w")
     lost = run.write_state("a", 2, writer="w")
@@ -152,7 +152,12 @@ def test_an_erased_value_is_left_out(open_new: Open) -> None:
     for key in ("a", "list"):
         erase(run.store, "r", key=key, version=2, by="dpo", reason="asked for")
     assert places(find(run, "a == 1", which="all")) == [(lost.seq - 1, lost.seq)]
-    assert not find(run, "a == 2").found
+    search = find(run, "a == 2")
+    assert not search.found
+    assert (search.unjudged, search.unjudged_first) == (1, (lost.seq, "a@2 was erased"))
+    run.write_state("a", 3, writer="w")
+    assert find(run, "a == 3").unjudged == 1
+    assert find(run, "list == [1, 2]").unjudged_first == (update.seq, "list@2 was erased")
     assert places(find(run, "len(list) == 1", which="all")) == [(update.seq - 1, None)]
 
 

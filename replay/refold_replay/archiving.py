@@ -19,7 +19,7 @@ from refold_replay.bundle_reader import SUFFIX
 from refold_replay.exporting import export, file_name
 from refold_store.archived import archived
 from refold_store.archiving import check_leaving, move_out
-from refold_store.errors import BundleInvalid, TransactionInvalid
+from refold_store.errors import BundleInvalid, StoreUnavailable, TransactionInvalid
 from refold_store.moments import resolve
 from refold_store.names import check_name
 from refold_store.pruning import aged
@@ -67,14 +67,16 @@ def archive(
 ) -> Archived:
     """Move a run's events into a bundle in `directory`. `by` is who, `reason` why.
 
-    Raises NoSuchRun, RunArchived, TransactionInvalid (it has forks), ReadOnlyStore.
+    Raises NoSuchRun, RunArchived, TransactionInvalid (it has forks), ReadOnlyStore, StoreUnavailable (the folder cannot
+    be made).
     """
     check_name("actor", by)
+    if not dry_run:
+        _make_folder(Path(directory))
     until = check_leaving(run, with_forks=with_forks, dry_run=dry_run)
     if dry_run:
         path = Path(directory) / _file_name(run, until)
         return Archived(run.tenant, run.name, str(path), None, sum(1 for _event in run.events()), until, None)
-    Path(directory).mkdir(parents=True, exist_ok=True)
     for _try in range(TRIES_MAX):
         path = Path(directory) / _file_name(run, until)
         (pack or bundle)(run, path)
@@ -126,6 +128,13 @@ def bundle(run: Run, path: Path) -> None:
     exported = export(run, path)
     if check_bundle(path).digest != exported.digest:
         raise BundleInvalid(f"{path} does not hold what was written; check the disk", line=0)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot make the folder {str(folder)!r}: {error.strerror}") from error
 
 
 def _file_name(run: Run, until: int) -> str:

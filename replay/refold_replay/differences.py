@@ -103,6 +103,8 @@ class KeyDifference:
     sides: Sides
     written_at: int | None
     """The seq of the write that would have made it; None if it would be absent."""
+    erased: bool = False
+    """Whether what it would hold was erased: then `sides` cannot tell it."""
 
 
 @dataclass(slots=True)

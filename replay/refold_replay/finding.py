@@ -7,7 +7,8 @@ Rules of this module
   no other event; memory holds the named keys' values and the moments found.
 - Values are compared as what they are, as invariants do it: a date as a date, a decimal as a number. Literals are made
   so by the functions of FUNCTIONS: `opened < datetime("2026-11-30T02:00:00Z")`.
-- Where the condition has no meaning (the order of a text and a number) it counts as unknown, and the answer says so.
+- Where the condition has no meaning (the order of a text and a number), or hangs on what was erased, it cannot be
+  judged: it counts as not true, and the answer says so.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Search:
     """The newest seq looked at."""
     found: list[Found] = field(default_factory=list)
     unjudged: int = 0
-    """Steps at which the condition had no meaning."""
+    """Steps at which the condition could not be judged: it had no meaning, or hung on what was erased."""
     unjudged_first: tuple[int, str] | None = None
     """(seq, why) of the first of them."""
 
@@ -158,6 +159,8 @@ class _Seeker:
         """The values as the condition compares them."""
         self._converters: dict[tuple[str, int], Convert | None] = {}
         self._open: Found | None = None
+        self._erased: dict[str, int] = {}
+        """The keys whose value lacks what was erased, and the last version that was."""
 
     def seek(self) -> None:
         """Look through the run."""
@@ -181,14 +184,18 @@ class _Seeker:
         declared = self._declared.key(key, step.seq)
         if step.kind == DELETED:
             held.clear()
+            self._erased.pop(key, None)
         elif step.body is not None:
             document = jsontext.decode(step.body)
             if "value" in document:
                 held.set(document["value"])
+                self._erased.pop(key, None)
             else:
                 held.update(declared, document["update"], 0)
-        elif declared.stores == "value":  # erased: the state leaves the key out
-            held.clear()
+        else:
+            self._erased[key] = step.version
+            if declared.stores == "value":  # the state leaves the key out
+                held.clear()
 
     def _end_step(self, group: list[Step]) -> None:
         """Judge the state after one write, or after one transaction."""
@@ -208,12 +215,20 @@ class _Seeker:
 
     def _judge(self, seq: int) -> bool:
         try:
-            return self._condition(self._state) is True
+            holds = self._condition(self._state)
         except ConditionFailed as error:
-            self._search.unjudged += 1
-            if self._search.unjudged_first is None:
-                self._search.unjudged_first = (seq, str(error))
+            self._cannot(seq, str(error))
             return False
+        for key, version in self._erased.items():
+            if holds is None or key in self._state:
+                self._cannot(seq, f"{key}@{version} was erased")
+                break
+        return holds is True
+
+    def _cannot(self, seq: int, why: str) -> None:
+        self._search.unjudged += 1
+        if self._search.unjudged_first is None:
+            self._search.unjudged_first = (seq, why)
 
     def _begin(self, seq: int, group: list[Step]) -> None:
         name = self._run._backend.text_of

@@ -79,7 +79,7 @@ class Refolding:
             held, real = self._virtual.differing[name], self._recorded.held(name)
             if not held.equals(real):
                 sides = self._values.sides(real.whole(), held.whole())
-                final.append(KeyDifference(name, sides, None if held.absent else held.seq))
+                final.append(KeyDifference(name, sides, None if held.absent else held.seq, held.erased))
         return final
 
     def _declared(self, fingerprint: str) -> None:
@@ -345,6 +345,8 @@ def _seen(key: str, held: Held, real: Held) -> str:
         return f"the value of seq {held.seq}"
     if not held.version:
         return "nothing"
+    if held.erased:
+        return f"{key}@{held.version} (erased)"
     if held.absent:
         return f"{key}@{held.version} (deleted)"
     return f"{key}@{held.version}" + (" with another value" if held.version == real.version else "")

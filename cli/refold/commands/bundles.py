@@ -75,7 +75,7 @@ def _make_folder(target: str) -> None:
     try:
         Path(target).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise click.UsageError(f"cannot make the folder {target!r}: {error.strerror}") from None
+        raise StoreUnavailable(f"cannot make the folder {target!r}: {error.strerror}") from None
 
 
 def _tell_export(site: Site, found: list[ExportReport], left: dict[str, str]) -> None:

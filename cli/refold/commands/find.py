@@ -103,4 +103,5 @@ def _show(run_name: str, search: Search, found: list[dict[str, Any]]) -> None:
             output.say(f"  {safe(key)} = {value}")
     if search.unjudged_first is not None:
         seq, why = search.unjudged_first
-        output.note(f"warning: no meaning at {output.plural(search.unjudged, 'step')}, first at seq {seq}: {why}")
+        steps = output.plural(search.unjudged, "step")
+        output.note(f"warning: cannot be judged at {steps}, first at seq {seq}: {safe(why)}")

@@ -181,7 +181,12 @@ def _members(found: WhatIf, mask: _Mask) -> dict[str, Any]:
             for one in found.differences
         ],
         "final": [
-            {"key": one.key, "written_at": one.written_at, **_sides(one.sides, mask.hides(one.key))}
+            {
+                "key": one.key,
+                "written_at": one.written_at,
+                "erased": one.erased,
+                **_sides(one.sides, mask.hides(one.key)),
+            }
             for one in found.final
         ],
     }
@@ -242,7 +247,10 @@ def _tell(found: WhatIf, mask: _Mask) -> None:
     if found.final:
         output.say("\nat the end")
     for one in found.final:
-        for line in _changes(one.sides, mask.hides(one.key)):
+        lines = (
+            ["(erased: what it would hold cannot be told)"] if one.erased else _changes(one.sides, mask.hides(one.key))
+        )
+        for line in lines:
             output.say(f"  {safe(one.key)}  {line}")
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from kept import Clock
 
 from scratch_postgres import ScratchPostgres, scratch_postgres
 
@@ -149,3 +150,9 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A store's clock that a test moves."""
+    return Clock()

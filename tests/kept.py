@@ -11,6 +11,17 @@ from refold_replay.verify import verify
 from refold_store.events import KINDS, chain, commit, genesis, header
 
 
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000_000
+
+    def __call__(self) -> int:
+        self.now += 1
+        return self.now
+
+
 def walk(run: Run) -> list[str]:
     """What is wrong with a log: digests, and gaps or missing bodies that no event of the same log explains.
 
@@ -34,7 +45,7 @@ def walk(run: Run) -> list[str]:
             event.seen_seq, event.recorded_at, event.clock, event.request_id, row.refs, event.trace_id, event.span_id,
             event.trace_flags,
         )  # fmt: skip
-        held = commit(bytes(row.salt), row.body) if row.commitment is None else bytes(row.commitment)
+        held = commit(bytes(row.salt or b""), row.body) if row.commitment is None else bytes(row.commitment)
         if chain(digest, top, held) != bytes(event.digest):
             wrong.append(f"{event.seq}: digest")
         if row.commitment is not None and not any(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from claims import ONTARIO, QUEBEC, ClaimState
-from kept import walk
+from kept import Clock, walk
 
 from refold import NoSuchRun, ReadOnlyStore, Run, Store, StoreUnavailable, TransactionInvalid
 from refold_replay.archiving import archive, archive_old
@@ -21,23 +21,6 @@ from refold_store.forking import fork
 from refold_store.migrate import postgres_roles
 
 OpenNew = Callable[..., Store]
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000_000
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """The stores' clock."""
-    return Clock()
 
 
 @pytest.fixture

@@ -83,6 +83,8 @@ def test_log_takes_moments_keys_and_agents(claims_url: str, refold_cli: Cli) -> 
     nothing = refold_cli("log", RUN, "--agent", "nobody", "--store", claims_url)
     assert (nothing.exit_code, nothing.stdout) == (0, f"nothing to tell of {RUN}, seq 0 to 14\n")
     assert refold_cli("log", RUN, "--from", "routing@9", "--store", claims_url).exit_code == 3
+    turned = refold_cli("log", RUN, "--from", "10", "--to", "5", "--store", claims_url)
+    assert (turned.exit_code, "--from is seq 10, --to is seq 5" in turned.stderr) == (2, True)
 
 
 def test_log_marks_turns_transactions_and_silence(store_url: str, refold_cli: Cli) -> None:

@@ -318,6 +318,7 @@ def test_drawings(ask: Cli) -> None:
     ("words", "code", "says"),
     [
         (["impact", RUN, "routing"], 2, "'routing' names no version: write routing@1"),
+        (["impact", RUN, "routing@x"], 3, "unknown key 'routing@x': did you mean 'routing'?"),
         (["impact", RUN, "routing@9"], 3, "has no version 9; its newest is 2"),
         (["impact", RUN, "routing@" + "9" * 5000], 3, "has no version"),
         (["impact", RUN, "routin@1"], 3, "unknown key 'routin': did you mean 'routing'?"),

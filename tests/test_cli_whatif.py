@@ -136,6 +136,7 @@ def test_json_members(whatif: Cli) -> None:
         (["--edit", "99=1"], 3, "seq 99 is not in this run"),
         (["--owner", "rooting=x"], 3, "did you mean 'routing'"),
         (["--owner", "routing"], 2, "write KEY=NAME"),
+        (["--owner", "routing="], 2, "write KEY=NAME"),
         (["--owner", "routing=a", "--owner", "routing=b"], 2, "twice"),
         (["--reducer", "evidence=appnd"], 2, "did you mean 'append'"),
         (["--condition", "bandorder="], 2, "did you mean 'band_in_order'"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from claims import ONTARIO, QUEBEC, ClaimState
+from kept import Clock
 from lineage_naively import naive
 from reading import record_read
 
@@ -28,23 +29,6 @@ from refold_store.pruning import prune
 
 Open = Callable[..., Store]
 MINUTE = 60_000_000
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000_000
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """The stores' clock."""
-    return Clock()
 
 
 @pytest.fixture

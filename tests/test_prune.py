@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from claims import ONTARIO, QUEBEC, ClaimState
-from kept import walk
+from kept import Clock, walk
 
 from refold import ConfigError, NoSuchMoment, NoSuchRun, ReadOnlyStore, Run, Store, StoreUnavailable
 from refold_store import pruning
@@ -20,23 +20,6 @@ from refold_store.pruning import prune
 OpenNew = Callable[..., Store]
 DAY = 86_400_000_000
 Told = Counter[tuple[str, int, str, int, bool]]
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000_000
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """The stores' clock."""
-    return Clock()
 
 
 @pytest.fixture

@@ -153,10 +153,10 @@ def impact_command(
 
     _check_form(site, form)
     key, version = _version(what)
-    if version is None:
-        raise click.UsageError(f"{what!r} names no version: write {what}@1")
     with site.run(run_name) as run:
         declared_key(run, key)
+        if version is None:
+            raise click.UsageError(f"{what!r} names no version: write {what}@1")
         found = impact(run, key, version, limit=None if everything else NODES_MAX)
     if site.as_json:
         counts = {"reads": found.reads, "writes": found.writes, "agents": found.agents, "runs": found.runs}

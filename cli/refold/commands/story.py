@@ -52,6 +52,8 @@ def log_command(
 
     with site.run(run_name) as run:
         part = span(run, begin, end)
+        if part.first_seq > part.last_seq + 1:
+            raise click.UsageError(f"--from is seq {part.first_seq}, --to is seq {part.last_seq}: exchange them")
         for warning in part.warnings:
             output.note(f"warning: {warning}")
         told = story(run, begin=part.first_seq, end=part.last_seq, keys=keys, agents=agents)

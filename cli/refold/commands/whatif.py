@@ -68,7 +68,7 @@ def whatif_command(
             owners=_pairs("--owner", "KEY=NAME", owners),
             conditions={
                 name: text if text.strip() else None
-                for name, text in _pairs("--condition", "NAME=EXPR", conditions).items()
+                for name, text in _pairs("--condition", "NAME=EXPR", conditions, empty=True).items()
             },
             schema=compiled,
         )
@@ -79,11 +79,11 @@ def whatif_command(
             _tell(found, mask)
 
 
-def _pairs(option: str, form: str, given: Iterable[str]) -> dict[str, str]:
+def _pairs(option: str, form: str, given: Iterable[str], *, empty: bool = False) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in given:
         name, mark, value = one.partition("=")
-        if not mark or not name:
+        if not mark or not name or not (value or empty):
             raise click.UsageError(f"{option} {one!r}: write {form}")
         if name in found:
             raise click.UsageError(f"{option} names {name!r} twice")

@@ -146,8 +146,8 @@ def test_what_is_taken_out_meanwhile(store: Store, tmp_path: Path, monkeypatch: 
 def test_no_erased_bytes_in_a_bundle(store: Store, tmp_path: Path) -> None:
     """What was erased is not in the bundle of the run or of its fork, in plain or in hex."""
     for name in ("clm-1", "clm-1-b"):
-        export(store.run(name), tmp_path / "run.refold")
-        text = gzip.decompress((tmp_path / "run.refold").read_bytes())
+        export(store.run(name), tmp_path / f"{name}.refold")
+        text = gzip.decompress((tmp_path / f"{name}.refold").read_bytes())
         assert b"1 xxx" in text
         assert b'"0 xxx' not in text
         assert b'\\"0 xxx' not in text
@@ -193,8 +193,8 @@ def test_which_bundle_is_up_to_date(store: Store, other: Store, tmp_path: Path) 
     with open_store(other.url, ClaimState) as elsewhere:
         elsewhere.run("twin").write_state("routing", QUEBEC, writer="triage_agent")
         store.run("twin").write_state("routing", QUEBEC, writer="triage_agent")
-        export(elsewhere.run("twin"), path)
-    assert not up_to_date(store.run("twin"), path)
+        export(elsewhere.run("twin"), tmp_path / "twin.refold")
+    assert not up_to_date(store.run("twin"), tmp_path / "twin.refold")
 
 
 def test_a_run_that_went_on_is_exported_anew(store: Store, tmp_path: Path) -> None:

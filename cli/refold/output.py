@@ -16,13 +16,15 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
 
 from refold_store import jsontext
+from refold_store.errors import ConfigError
 
 SHORT = 72
 """Longest compact JSON that stays on one line in `pretty`."""
@@ -100,14 +102,28 @@ def plural(count: int, word: str) -> str:
 # --- files -------------------------------------------------------------------------------------
 
 
-def write_file(path: str, content: bytes) -> None:
-    """Write a file whole or leave what was there. Raises a usage error that says why it could not."""
+def write_file(path: str, content: bytes, *, kind: Callable[[bytes], object], word: str) -> None:
+    """Write a file whole or leave what was there. Raises a usage error that says why it could not.
+
+    A file that is there is replaced only if it is empty or `kind` reads it, a `word`; else it raises ConfigError.
+    """
+    from refold_replay.anchoring import DOCUMENT_MAX
+    from refold_replay.replacing import check_place
+
+    def same(found: Path) -> bool:
+        try:
+            with found.open("rb") as file:
+                return bool(kind(file.read(DOCUMENT_MAX + 1)))
+        except ConfigError:
+            return False
+
     target = os.path.realpath(path)
     try:
         if os.path.exists(target) and not os.path.isfile(target):  # a pipe or a device, like /dev/stdout
             with open(target, "wb") as plain:
                 plain.write(content)
             return
+        check_place(path, same, word)
         _replace(target, content)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -3,6 +3,8 @@
 Rules of this module
 - The bundle is written and read back first, then the events go (`refold_store.archiving`).
 - If the run went on meanwhile, nothing goes, and the bundle is written anew.
+- A file that is there may be some run's only copy: none is replaced. The bundle of an archiving that was cut off before
+  the events went is taken if it holds just what would be written.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from pathlib import Path
 
 from refold_replay.bundle_import import check_bundle
 from refold_replay.bundle_reader import SUFFIX
-from refold_replay.exporting import export, file_name
+from refold_replay.exporting import export, file_name, up_to_date
+from refold_replay.replacing import check_place
 from refold_store.archived import archived
 from refold_store.archiving import check_leaving, move_out
-from refold_store.errors import BundleInvalid, StoreUnavailable, TransactionInvalid
+from refold_store.errors import BundleInvalid, ConfigError, StoreUnavailable, TransactionInvalid
 from refold_store.moments import resolve
 from refold_store.names import check_name
 from refold_store.pruning import aged
@@ -67,26 +70,29 @@ def archive(
 ) -> Archived:
     """Move a run's events into a bundle in `directory`. `by` is who, `reason` why.
 
-    Raises NoSuchRun, RunArchived, TransactionInvalid (it has forks), ReadOnlyStore, StoreUnavailable (the folder cannot
-    be made).
+    Raises NoSuchRun, RunArchived, TransactionInvalid (it has forks), ConfigError (another file has the bundle's name),
+    ReadOnlyStore, StoreUnavailable (the folder cannot be made).
     """
     check_name("actor", by)
     if not dry_run:
         _make_folder(Path(directory))
-    until = check_leaving(run, with_forks=with_forks, dry_run=dry_run)
+    until = check_leaving(run, with_forks=with_forks, dry_run=True)
+    path = Path(directory) / _file_name(run, until)
+    check_place(path, lambda found: up_to_date(run, found), f"bundle of just what run {run.name!r} holds")
     if dry_run:
-        path = Path(directory) / _file_name(run, until)
         return Archived(run.tenant, run.name, str(path), None, sum(1 for _event in run.events()), until, None)
     for _try in range(TRIES_MAX):
+        until = check_leaving(run, with_forks=with_forks, dry_run=False)
         path = Path(directory) / _file_name(run, until)
+        was_there = path.exists()
         (pack or bundle)(run, path)
         with path.open("rb") as file:
             digest = file_digest(file, "sha256").hexdigest()
         done = move_out(run, until=until, bundle=path.name, sha256=digest, by=by, reason=reason)
         if done is not None:
             return Archived(run.tenant, run.name, str(path), digest, done.events, until, done.seq)
-        path.unlink()
-        until = check_leaving(run, with_forks=with_forks, dry_run=False)
+        if not was_there:
+            path.unlink()
     raise TransactionInvalid(f"run {run.name!r} goes on being written to; archive it when it is over")
 
 
@@ -116,7 +122,7 @@ def archive_old(
                 report.archived.append(
                     archive(run, directory, by=by, reason=reason, with_forks=with_forks, dry_run=dry_run, pack=pack)
                 )
-            except TransactionInvalid as error:
+            except (TransactionInvalid, ConfigError) as error:
                 report.skipped[info.name] = str(error)
         if progress is not None:
             progress(done + 1, len(infos), info.name)
@@ -125,7 +131,7 @@ def archive_old(
 
 def bundle(run: Run, path: Path) -> None:
     """The run as a bundle, read back and checked."""
-    exported = export(run, path)
+    exported = export(run, path, keep=True)
     if check_bundle(path).digest != exported.digest:
         raise BundleInvalid(f"{path} does not hold what was written; check the disk", line=0)
 

@@ -6,6 +6,7 @@ Rules of this module
 - An export that was interrupted goes on behind the last member that holds what would be written there: what is left of
   it is compared, never believed. Two exports into one file at once: the second is refused.
 - The same run gives the same bytes, but for a signature.
+- It replaces nothing but an empty file or a bundle of the same run; with `keep` not even that one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from refold_replay.bundle import (
     schema_line,
 )
 from refold_replay.bundle_reader import SUFFIX, BundleReader
+from refold_replay.replacing import GZIP, check_place_of_bundle, holds_lines, refusal
 from refold_replay.sensitive import Sensitive
 from refold_store.erased import check_archived
 from refold_store.errors import ConfigError, NoSuchRun, RefoldError, StoreUnavailable
@@ -87,12 +89,14 @@ def export(
     *,
     redact: bool = False,
     key: Ed25519PrivateKey | None = None,
+    keep: bool = False,
     progress: Progress | None = None,
 ) -> ExportReport:
-    """Write a run into a bundle at `path`, over a bundle that is there. A fork brings the past it shares.
+    """Write a run into a bundle at `path`, over a bundle of the run that is there. A fork brings the past it shares.
 
     `redact`: what names a sensitive key goes without its body; its commitment stays, so that all still verifies.
-    `key` signs it. Raises NoSuchRun, RunArchived, ConfigError (what is sensitive cannot be taken out),
+    `key` signs it. `keep`: a bundle that is there stays if it holds the same lines, and is refused otherwise.
+    Raises NoSuchRun, RunArchived, ConfigError (what is sensitive cannot be taken out, or another file is there),
     StoreUnavailable (the file cannot be written).
     """
     run.store.flush()
@@ -100,8 +104,9 @@ def export(
     check_archived(run)
     if os.path.exists(path) and not os.path.isfile(path):
         raise StoreUnavailable(f"{os.fspath(path)!r} is no file: a bundle does not replace it; choose another name")
-    writer = _Writer(run, Path(path), redact=redact, until=info.head_seq)
     try:
+        check_place_of_bundle(path, run.tenant, run.name, run.scope)
+        writer = _Writer(run, Path(path), redact=redact, keep=keep, until=info.head_seq)
         return writer.write(key, progress)
     except OSError as error:
         raise StoreUnavailable(f"cannot write {os.fspath(path)!r}: {error.strerror or error}") from error
@@ -133,8 +138,8 @@ def up_to_date(
 
 
 class _Writer:
-    def __init__(self, run: Run, path: Path, *, redact: bool, until: int) -> None:
-        self.run, self.path, self.redact, self.until = run, path, redact, until
+    def __init__(self, run: Run, path: Path, *, redact: bool, keep: bool, until: int) -> None:
+        self.run, self.path, self.redact, self.keep, self.until = run, path, redact, keep, until
         self.part = path.with_name(path.name + ".part")
         self.sensitive = Sensitive(run)
         self.hash = sha256()
@@ -151,12 +156,22 @@ class _Writer:
                 public, signature = signing.public_of(key), signing.sign(key, SIGNED + digest)
             part.put(end_line(self.events, digest, public, signature))
             size, whole = part.done()
-            os.replace(self.part, self.path)
+            self._take_place(digest)
         _sync_folder(self.path.parent)
         return ExportReport(
             str(self.path), self.run.name, self.run.tenant, self.until, self.digest.hex(), self.events, self.schemas,
             self.redacted, size, whole, None if public is None else public.hex(), part.resumed,
         )  # fmt: skip
+
+    def _take_place(self, digest: bytes) -> None:
+        """Give the finished file its name. The part is this export's alone, so no other one does so meanwhile."""
+        if self.keep and self.path.exists() and self.path.stat().st_size:
+            os.unlink(self.part)
+            if not holds_lines(self.path, digest):
+                raise refusal(self.path, f"bundle of just what run {self.run.name!r} holds")
+            return
+        check_place_of_bundle(self.path, self.run.tenant, self.run.name, self.run.scope)
+        os.replace(self.part, self.path)
 
     def _put(self, part: _Part, lines: list[bytes]) -> None:
         data = b"".join(lines)
@@ -260,6 +275,10 @@ class _Part:
         except (BlockingIOError, FileNotFoundError):
             self.file.close()
             raise StoreUnavailable(f"another export writes {str(path)!r}; wait for it, or name another file") from None
+        start = self.file.read(len(GZIP))
+        if start != GZIP[: len(start)]:
+            self.file.close()
+            raise refusal(path, "bundle that an interrupted export left")
         self._taking = True
         self._kept = 0
         """Bytes that were taken over."""

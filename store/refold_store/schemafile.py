@@ -51,6 +51,7 @@ _ALIASES = {"str": "string", "int": "integer", "float": "number", "bool": "boole
 _OPTIONS = ("basis_required", "max_bytes", "readers", "scope", "sensitive")
 _ENTRY = {"owner", "type", "reducer", "family", "description", *_OPTIONS}
 _SECTIONS = {"keys", "groups", "invariants", "owners", "reducers", "agents", "description"}
+_MAIN = {"keys", "state_schema"}
 _ADDED = ("owners", "groups", "reducers", "invariants")
 
 
@@ -68,6 +69,15 @@ def load_file(path: str, added: Mapping[str, Mapping[str, Any]], *, from_class: 
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the schema file cannot be read: {error}", where=path) from error
     return _load(read_yaml(text, path), added, from_class)
+
+
+def is_schema(text: bytes) -> bool:
+    """Whether a text means to be a schema file: it has the sections of one. None of its modules is imported."""
+    try:
+        root = read_yaml(text.decode(), "").value
+    except (ConfigError, UnicodeDecodeError):
+        return False
+    return isinstance(root, Mapping) and set(root) <= _SECTIONS | _MAIN and bool(root.keys() & _MAIN)
 
 
 def load_document(

@@ -69,7 +69,13 @@ def _write(site: Site, path: str | None, made: Anchor | Proof) -> None:
     if path is None:
         output.document(made.document())
         return
-    output.write_file(path, jsontext.encode(made.document()) + b"\n")
+    from refold_replay.anchoring import Proof, read_anchor, read_proof
+
+    content = jsontext.encode(made.document()) + b"\n"
+    if isinstance(made, Proof):
+        output.write_file(path, content, kind=read_proof, word="proof")
+    else:
+        output.write_file(path, content, kind=read_anchor, word="anchor")
     if site.as_json:
         output.document(
             {"file": path, "made_at": made.made_at, "root": made.root, "runs": made.size, "public_key": made.public_key}

@@ -107,11 +107,12 @@ def diff_command(site: Site, older: str, newer: str) -> None:
 def infer_command(site: Site, files: tuple[str, ...], seed: str | None, target: str | None) -> None:
     """Draw up a schema from event files. Each guess is marked by a comment: read it before use."""
     from refold_replay.infer import infer_schema
+    from refold_store.schemafile import is_schema
 
     with bar("reading") as progress:
         found = infer_schema([Path(file) for file in files], seed=seed, progress=progress)
     if target is not None:
-        output.write_file(target, found.text.encode())
+        output.write_file(target, found.text.encode(), kind=is_schema, word="schema file")
     if site.as_json:
         output.document(
             {"fingerprint": found.schema.fingerprint, "lines": found.lines, "guesses": found.guesses,

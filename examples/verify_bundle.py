@@ -1,6 +1,7 @@
 """Verify a bundle with Python's standard library alone: `python verify_bundle.py FILE...`. Digests, order, counts.
 
-Written from docs/format.md; it uses nothing of refold. Exit status 0: the bundle is whole. 1: it is not, and why.
+Written from docs/format.md; it uses nothing of refold. Exit status 0: the bundles are whole. 1: one is not, and why.
+2: no file was named.
 """
 
 import gzip
@@ -12,8 +13,6 @@ import zlib
 
 ABSENT = b"\xff\xff\xff\xff"
 NUMBERS = ("seq", "txn", "turn", "version", "seen_seq", "recorded_at", "clock", "trace_flags")
-
-
 WRITES = ("state.written", "state.deleted")
 WHOLE = ("state.read", "run.opened", "run.imported", "run.forked", "run.archived", "schema.declared", "value.erased",
          "reads.pruned")  # fmt: skip
@@ -65,16 +64,16 @@ def lines(path):
 
 
 def allows(manifest, event, said):
-    """Whether an event may lack its body: left out on purpose, or erased by one of the events named."""
+    """Why an event may lack its body: erased by one of the events named, or left out on purpose. Empty: it may not."""
     if event["kind"] in WHOLE:
-        return False
+        return ""
     for by, until, key, version in manifest["erased"]:
         same = key in (None, event.get("key"))
         same = same and (version is None or (version == event.get("version") and event["kind"] in WRITES))
         if same and event["seq"] <= until and event["seq"] < by:
             said.add(by)
-            return True
-    return manifest["redacted"]
+            return "erased"
+    return "left out" if manifest["redacted"] else ""
 
 
 def across(gap, before, said):
@@ -93,7 +92,7 @@ def verify(path):
     scope = bytes([manifest["scope"]])
     before = hashlib.sha256(b"refold.log.1" + text(manifest["tenant"]) + text(manifest["genesis"]) + scope).digest()
     gaps = {first: rest for first, *rest in manifest["pruned"]}
-    name, seq, at, count, versions, kinds, said, end = manifest["genesis"], 0, 0, 0, {}, {}, set(), None
+    name, seq, at, count, left, versions, kinds, said, end = manifest["genesis"], 0, 0, 0, 0, {}, {}, set(), None
     for line, hashed in source:
         need(end is None, "something stands behind the last line")
         if "schema" in line:
@@ -110,7 +109,9 @@ def verify(path):
             at = line["recorded_at"]
             before = digest(before, line)
             need(before.hex() == line["digest"], f"event {seq}: the digest does not fit")
-            need("commitment" not in line or allows(manifest, line, said), f"event {seq} lacks its body")
+            why = allows(manifest, line, said) if "commitment" in line else "it does not"
+            need(why, f"event {seq} lacks its body")
+            left += why == "left out"
             kinds[seq] = line["kind"]
             if line["kind"] in WRITES:
                 versions[line["key"]] = versions.get(line["key"], 0) + 1
@@ -124,16 +125,21 @@ def verify(path):
         seq, before = across(gaps[seq + 1], before, said)
     need(name == manifest["run"], f"the log is of run {name!r}")
     need((seq, before.hex()) == (manifest["until"], manifest["digest"]), "the newest event is not the one named")
-    need(
-        all(kinds.get(by) in ("value.erased", "reads.pruned") for by in said), "something is missing, and none said so"
-    )
-    return f"{manifest['run']}: {count} events up to seq {seq}, digest {before.hex()}"
+    known = all(kinds.get(by) in ("value.erased", "reads.pruned") for by in said)
+    need(known, "something is missing, and none said so")
+    redacted = f", {left} bodies left out" if manifest["redacted"] else ""
+    return f"{manifest['run']}: {count} events up to seq {seq}{redacted}, digest {before.hex()}"
 
 
 BROKEN = (OSError, EOFError, RuntimeError, ArithmeticError, AttributeError, LookupError, ValueError, TypeError)
 """What a file can raise that is no bundle at all."""
 
 if __name__ == "__main__":
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        sys.exit(print(__doc__.strip()))
+    if not sys.argv[1:]:
+        print("usage: python verify_bundle.py FILE...", file=sys.stderr)
+        sys.exit(2)
     for path in sys.argv[1:]:
         try:
             print("ok:", verify(path))

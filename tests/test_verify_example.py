@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bundles import EXAMPLE, Lines, by_hand, fill, read_lines, write_lines
 
-from refold import export, open_store
+from refold import erase, export, open_store
 from refold_store.events import KIND_ID, chain, commit, genesis, header
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "format.md"
@@ -49,6 +52,39 @@ def test_it_needs_the_standard_library_alone() -> None:
         "gzip", "hashlib", "json", "struct", "sys", "zlib",
     }  # fmt: skip
     assert len(text.splitlines()) < 150
+
+
+def run_example(*words: str) -> subprocess.CompletedProcess[str]:
+    """The example as a program."""
+    return subprocess.run([sys.executable, str(EXAMPLE), *words], capture_output=True, text=True, check=False)
+
+
+def test_without_a_file_it_says_how_it_is_used() -> None:
+    """Nothing was checked, so nothing is ok: a usage line and 2. Help is no mistake."""
+    done = run_example()
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "usage: python verify_bundle.py FILE...\n")
+    for word in ("--help", "-h"):
+        done = run_example(word)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "python verify_bundle.py FILE..." in done.stdout
+
+
+def test_it_counts_what_was_left_out(store_url: str, tmp_path: Path) -> None:
+    """Of a redacted bundle it says how many bodies are not in it; erased ones are not among them."""
+    with open_store(store_url, secret_schema()) as store:
+        run = store.run("r")
+        run.write_state("secret", "a", writer="w")
+        run.write_state("plain", "b", writer="w")
+        run.write_state("plain", "c", writer="w")
+        erase(store, "r", key="plain", version=1, by="dpo", reason="asked for")
+        done = export(run, tmp_path / "r.refold", redact=True)
+    assert done.redacted == 1
+    assert ", 1 bodies left out, digest " in run_example(str(tmp_path / "r.refold")).stdout
+
+
+def secret_schema() -> dict[str, Any]:
+    """One sensitive key, and one that is not."""
+    return {"keys": {"secret": {"owner": "w", "sensitive": True}, "plain": {"owner": "w"}}}
 
 
 def take_body(lines: Lines, kind: str) -> None:

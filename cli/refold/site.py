@@ -36,6 +36,8 @@ NO_STORE = f"no store given: pass --store URL or set {STORE} (sqlite:///FILE or 
 _USERINFO = re.compile(r"^(\w[\w+.-]*:/{0,2}[^:/]*):.*@", re.DOTALL)
 _PARAMETER = re.compile(r"([?&\s][^=&?\s]*=)[^&]*")
 _NEGATIVE = re.compile(r"-\.?[0-9]")
+TENANTS = 8
+"""Tenants that are named to somebody whose own has no runs."""
 COMPLETIONS = 200
 """Runs or keys offered to a shell."""
 _PLAIN = re.compile(r"(?!-)[\w@%+=:,./-]+")
@@ -146,6 +148,22 @@ def declared_key(run: Run, key: str) -> Key:
     except UnknownKey as error:
         near = [*error.near, *difflib.get_close_matches(key, run.keys(), 3, 0.5)]
         raise UnknownKey(key=key, near=list(dict.fromkeys(near))) from None
+
+
+def check_tenant(store: Store, tenant: str) -> None:
+    """Raises Missing if a tenant has no run and others have: --tenant was forgotten or misspelt, and nothing is no ok."""
+    if store.runs(tenant, limit=1):
+        return
+    others = sorted({info.tenant for info in store.runs()})
+    if not others:
+        return
+    near = difflib.get_close_matches(tenant, others, 3, 0.5)
+    if near:
+        hint = f"did you mean {', '.join(map(repr, near))}?"
+    else:
+        more = f" and {len(others) - TENANTS:,} more" if len(others) > TENANTS else ""
+        hint = f"there are runs in {', '.join(map(repr, others[:TENANTS]))}{more}: say --tenant NAME"
+    raise Missing(f"no runs in tenant {tenant!r}; {hint}")
 
 
 def login_name() -> str:

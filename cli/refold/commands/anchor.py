@@ -13,7 +13,7 @@ import click
 
 from refold import output
 from refold.proofs import load
-from refold.site import Site, common
+from refold.site import Site, check_tenant, common
 from refold_store import jsontext
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def anchor_command(
 
     key = None if key_file is None else signing.load_private(key_file)
     with site.store() as store:
+        if not all_tenants:
+            check_tenant(store, site.tenant)
         made = anchor(store, tenant=None if all_tenants else site.tenant, key=key)
     _write(site, path, made)
 

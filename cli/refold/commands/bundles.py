@@ -10,7 +10,7 @@ import click
 
 from refold import exits, output
 from refold.progress import bar
-from refold.site import Site, common, complete_runs, login_name
+from refold.site import Site, check_tenant, common, complete_runs, login_name
 from refold_store.errors import RefoldError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def export_command(
         if run_name is not None:
             store.run(run_name, site.tenant).info()
         if all_runs:
+            check_tenant(store, site.tenant)
             _make_folder(target)
         names = [run_name] if run_name is not None else [info.name for info in store.runs(site.tenant)]
         found: list[ExportReport] = []

@@ -17,7 +17,7 @@ import click
 from refold import output
 from refold.output import plural, safe
 from refold.progress import bar
-from refold.site import Site, common, complete_keys, complete_runs, login_name
+from refold.site import Site, check_tenant, common, complete_keys, complete_runs, login_name
 
 if TYPE_CHECKING:
     from refold_store.erasing import EraseReport
@@ -62,6 +62,8 @@ def erase_command(
     if reason is None or not reason.strip():
         raise click.UsageError("say why: --reason TEXT; it stays on the record")
     with site.store() as store:
+        if run_name is None:
+            check_tenant(store, site.tenant)
         key, version = _key_of(store, site, run_name, what)
         options: dict[str, Any] = {
             "tenant": site.tenant, "key": key, "version": version, "by": login_name() if person is None else person,
@@ -197,6 +199,8 @@ def prune_command(
     if (older_than is None) is (before is None):
         raise click.UsageError("say how far: --older-than AGE or --before MOMENT; one of them")
     with site.store(read_only=dry_run) as store, bar("prune") as progress:
+        if run_name is None:
+            check_tenant(store, site.tenant)
         target = store if run_name is None else store.run(run_name, site.tenant)
         report = prune(
             target, before=before, older_than=older_than, by=login_name() if person is None else person,
@@ -261,6 +265,7 @@ def archive_command(
             done = archive(run, folder, by=by, reason=reason, with_forks=with_forks, dry_run=dry_run)
             archived, skipped = [done], {}
         else:
+            check_tenant(store, site.tenant)
             report = archive_old(
                 store, folder, older_than=older_than or "", tenant=site.tenant, by=by, reason=reason,
                 with_forks=with_forks, dry_run=dry_run, progress=progress,

@@ -9,7 +9,7 @@ import click
 
 from refold import exits, output
 from refold.output import plural, safe
-from refold.site import COUNT, Site, common, complete_runs
+from refold.site import COUNT, Site, check_tenant, common, complete_runs
 
 if TYPE_CHECKING:
     from refold_replay.lint import Lint
@@ -65,6 +65,7 @@ def _names(site: Site, store: Store, run_name: str | None) -> tuple[list[str], l
 
     if run_name is not None:
         return [run_name], []
+    check_tenant(store, site.tenant)
     names: list[str] = []
     skipped: list[str] = []
     for info in store.runs(site.tenant):

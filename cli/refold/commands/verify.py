@@ -10,7 +10,7 @@ import click
 from refold import exits, output
 from refold.progress import bar
 from refold.proofs import load, load_public, public_key_option
-from refold.site import Site, common, complete_runs
+from refold.site import Site, check_tenant, common, complete_runs
 
 if TYPE_CHECKING:
     from refold_replay.anchoring import Anchor, Proof
@@ -51,13 +51,13 @@ def verify_command(
     With --anchor also that no log was cut, rolled back or rewritten, and no run is gone. Exit code 1 if anything is
     damaged; the first bad place of each run is named.
     """
-    from refold_replay.anchoring import read_anchor, read_proof
+    from refold_replay.anchoring import read_proof
     from refold_replay.verify import verify
 
     key = load_public(public_key)
     if key is not None and not anchor_files and proof_file is None:
         raise click.UsageError("--public-key says who signed: it needs --anchor or --proof")
-    anchors: list[Anchor | Proof] = [load(read_anchor, path, "anchor") for path in anchor_files]
+    anchors: list[Anchor | Proof] = [_anchor(path) for path in anchor_files]
     if proof_file is not None:
         if run_name is not None or anchor_files or all_tenants:
             raise click.UsageError("--proof names its run itself; it stands alone")
@@ -70,6 +70,8 @@ def verify_command(
     with site.store() as store, bar("verifying") as progress:
         if run_name is not None and not anchors:
             store.run(run_name, site.tenant).info()  # tells of near names
+        if run_name is None and not all_tenants and not _knows(anchors, site.tenant):
+            check_tenant(store, site.tenant)
         report = verify(
             store,
             None if run_name is None else [(site.tenant, run_name)],
@@ -84,6 +86,20 @@ def verify_command(
     _tell(site, report)
     if not report.ok:
         raise click.exceptions.Exit(exits.FOUND)
+
+
+def _anchor(path: str) -> Anchor:
+    from refold_replay.anchoring import read_anchor
+
+    found = load(read_anchor, path, "anchor")
+    if not found.heads:
+        raise click.UsageError(f"{path!r} is an anchor of no runs: it vouches for nothing")
+    return found
+
+
+def _knows(anchors: list[Anchor | Proof], tenant: str) -> bool:
+    """Whether anchors know runs of a tenant: that they are gone is a finding."""
+    return any(head.tenant == tenant for one in anchors for head in one.heads)
 
 
 def _tell(site: Site, report: VerifyReport) -> None:

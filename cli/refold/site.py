@@ -151,7 +151,7 @@ def declared_key(run: Run, key: str) -> Key:
 
 
 def check_tenant(store: Store, tenant: str) -> None:
-    """Raises Missing if a tenant has no run and others have: --tenant was forgotten or misspelt, and nothing is no ok."""
+    """Raises Missing if a tenant has no run while others have: --tenant was forgotten or misspelt."""
     if store.runs(tenant, limit=1):
         return
     others = sorted({info.tenant for info in store.runs()})

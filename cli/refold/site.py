@@ -11,7 +11,7 @@ import difflib
 import functools
 import getpass
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +20,9 @@ from urllib.parse import unquote
 import click
 
 from refold import exits
+from refold.output import note
 from refold_store.errors import UnknownKey
+from refold_store.moments import version_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -141,13 +143,60 @@ def sensitive_option(function: Function) -> Function:
     return click.option("--show-sensitive", is_flag=True, help="Show the values of sensitive keys, too.")(function)
 
 
-def declared_key(run: Run, key: str) -> Key:
-    """How a key is declared; an unknown one is told with near names of the schema and of the run."""
+def declared_key(run: Run, key: str, version_option: str = "--at {key}@{version}") -> Key:
+    """How a key is declared; an unknown one is told with near names of the schema and of the run.
+
+    `version_option`: what takes the place of a version written behind the key.
+    """
     try:
         return run.declared(key)
     except UnknownKey as error:
         near = [*error.near, *difflib.get_close_matches(key, run.keys(), 3, 0.5)]
-        raise UnknownKey(key=key, near=list(dict.fromkeys(near))) from None
+        unknown = UnknownKey(key=key, near=list(dict.fromkeys(near)))
+        meant = version_of(key)
+        if meant is not None and (meant[0] in near or _is_declared(run, meant[0])):
+            option = version_option.format(key=meant[0], version=meant[1])
+            unknown = UnknownKey(key=key, hint=f"did you mean {meant[0]!r}? For a version: {option}")
+        raise unknown from None
+
+
+def _is_declared(run: Run, key: str) -> bool:
+    try:
+        run.declared(key)
+    except UnknownKey:
+        return False
+    return True
+
+
+def note_strangers(run: Run, names: Iterable[str]) -> None:
+    """Remark which names are nobody's in a run: an empty answer about them may be a typing mistake."""
+    from refold_replay.actors import known_names
+
+    known = known_names(run)
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0.6)
+            hint = f"; did you mean {', '.join(map(repr, near))}?" if near else ""
+            note(f"note: nobody named {name!r} in this run{hint}")
+
+
+class Name(click.types.StringParamType):
+    """A name that is given: an empty one is a variable that was not set, though in Python it is a name."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.strip():
+            self.fail("a name is expected, not an empty or blank one", param, ctx)
+        return str(value)
+
+
+NAME = Name()
+
+
+def person_option(doing: str) -> Callable[[Function], Function]:
+    """`--as NAME`: who does it."""
+    return click.option("--as", "person", type=NAME, metavar="NAME", help=f"{doing}; the login name by default.")
 
 
 def check_tenant(store: Store, tenant: str) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from refold import output
-from refold.site import Site, at_option, common, login_name, run_argument
+from refold.site import NAME, Site, at_option, common, login_name, person_option, run_argument
 
 
 @click.command("fork")
 @run_argument
-@click.argument("name", metavar="NEW_RUN")
+@click.argument("name", type=NAME, metavar="NEW_RUN")
 @at_option
-@click.option("--as", "person", metavar="NAME", help="Who forks; the login name by default.")
+@person_option("Who forks")
 @click.option("--note", metavar="TEXT", help="Why; kept with the fork.")
 @common
 def fork_command(site: Site, run_name: str, name: str, moment: str, person: str | None, note: str | None) -> None:

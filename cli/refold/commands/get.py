@@ -17,7 +17,17 @@ import click
 
 from refold import output, records
 from refold.output import ago, at_time, plural, safe
-from refold.site import Site, at_option, common, declared_key, key_argument, login_name, run_argument, sensitive_option
+from refold.site import (
+    Site,
+    at_option,
+    common,
+    declared_key,
+    key_argument,
+    login_name,
+    person_option,
+    run_argument,
+    sensitive_option,
+)
 from refold_store.erased import Gap, without
 from refold_store.errors import ReadOnlyStore, StoreUnavailable, UnknownKey
 
@@ -58,7 +68,7 @@ class Answer:
 @run_argument
 @key_argument
 @at_option
-@click.option("--as", "person", metavar="NAME", help="Who looks; the login name by default.")
+@person_option("Who looks")
 @click.option("--no-record", is_flag=True, help="Leave no read event.")
 @sensitive_option
 @common

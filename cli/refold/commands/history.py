@@ -15,11 +15,14 @@ from refold.site import (
     common,
     declared_key,
     key_argument,
+    note_strangers,
     run_argument,
     sensitive_option,
 )
+from refold_store.errors import NoSuchVersion
 
 if TYPE_CHECKING:
+    from refold_store.keys import Key
     from refold_store.reads import Read
     from refold_store.run import Run
 
@@ -86,9 +89,13 @@ def _versions(run: Run, key: str, moment: str) -> tuple[int, str | None, list[Re
 def readers_command(site: Site, run_name: str, key: str, version: int | None, reader: str | None) -> None:
     """Show who read KEY of RUN, which version, and which was the newest then."""
     with site.run(run_name) as run:
-        declared_key(run, key)
+        declared = declared_key(run, key, "--version {version}")
         at_seq = run.at("end").seq
         reads = [one for one in run.readers(key, version=version) if reader is None or one.reader == reader]
+        if version and not reads:
+            _check_version(run, declared, key, version)
+        if reader is not None and not reads:
+            note_strangers(run, [reader])
         found = [records.reader_members(one) for one in reads]
     if site.as_json:
         output.document(
@@ -103,6 +110,13 @@ def readers_command(site: Site, run_name: str, key: str, version: int | None, re
             _list(found, empty=f"nobody has read {what} in {run_name}")
     if reader is not None and not found:
         raise click.exceptions.Exit(exits.NO)
+
+
+def _check_version(run: Run, declared: Key, key: str, version: int) -> None:
+    """Raises NoSuchVersion for one that is not there."""
+    newest = (run.at("end").read_state(key) if declared.scope == "run" else run.peek(key)).version
+    if version > newest:
+        raise NoSuchVersion(key=key, version=version, newest=newest)
 
 
 def _list(found: list[dict[str, Any]], *, empty: str) -> None:

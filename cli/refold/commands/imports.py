@@ -11,7 +11,7 @@ import click
 from refold import exits, output
 from refold.commands.bundles import import_bundles
 from refold.progress import bar
-from refold.site import Site, common
+from refold.site import Site, common, person_option
 
 if TYPE_CHECKING:
     from refold_replay.checking import CheckReport
@@ -31,7 +31,7 @@ SHOWN = 50
 @click.option(
     "--public-key", type=click.Path(dir_okay=False), metavar="FILE", help="Bundles: they must be signed with its key."
 )
-@click.option("--as", "person", metavar="NAME", help="Bundles: who imports a redacted one; the login name by default.")
+@person_option("Bundles: who imports a redacted one")
 @common
 def import_command(
     site: Site,

@@ -17,7 +17,7 @@ import click
 from refold import output
 from refold.output import plural, safe
 from refold.progress import bar
-from refold.site import Site, check_tenant, common, complete_keys, complete_runs, login_name
+from refold.site import Site, check_tenant, common, complete_keys, complete_runs, login_name, person_option
 
 if TYPE_CHECKING:
     from refold_store.erasing import EraseReport
@@ -27,7 +27,6 @@ _VERSION = re.compile(r"(.*)@([0-9]{1,18})", re.DOTALL)
 VACUUM = "the erased bytes may stand in unused parts of the store's files until they are rewritten: --vacuum does it"
 
 optional_run = click.argument("run_name", metavar="[RUN]", required=False, shell_complete=complete_runs)
-person_option = click.option("--as", "person", metavar="NAME", help="Who does it; the login name by default.")
 dry_option = click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
 
 
@@ -39,7 +38,7 @@ dry_option = click.option("--dry-run", is_flag=True, help="Say what would be don
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--vacuum", is_flag=True, help="Then rewrite the store's files, so that the bytes are gone from them.")
 @dry_option
-@person_option
+@person_option("Who does it")
 @common
 def erase_command(
     site: Site,
@@ -185,7 +184,7 @@ def _tell_erase(site: Site, run_name: str | None, report: EraseReport) -> None:
 @click.option("--older-than", metavar="AGE", help="Reads older than 90d, 12h, 30m ...")
 @click.option("--before", metavar="MOMENT", help="Reads up to a moment.")
 @dry_option
-@person_option
+@person_option("Who does it")
 @common
 def prune_command(
     site: Site, run_name: str | None, older_than: str | None, before: str | None, dry_run: bool, person: str | None
@@ -238,7 +237,7 @@ def prune_command(
 @click.option("--with-forks", is_flag=True, help="First give forks of the run their own copy of what they share.")
 @click.option("--reason", metavar="TEXT", help="Why; it stays on the record.")
 @dry_option
-@person_option
+@person_option("Who does it")
 @common
 def archive_command(
     site: Site,

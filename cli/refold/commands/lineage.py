@@ -10,13 +10,25 @@ import click
 
 from refold import output, records
 from refold.output import MASK, plural, safe
-from refold.site import COUNT, Site, common, complete_keys, declared_key, key_argument, run_argument, sensitive_option
+from refold.site import (
+    COUNT,
+    Site,
+    common,
+    complete_keys,
+    declared_key,
+    key_argument,
+    note_strangers,
+    run_argument,
+    sensitive_option,
+)
+from refold_store.errors import UnknownKey
 from refold_store.moments import version_of
 
 if TYPE_CHECKING:
     from refold_replay.explain import Explanation, Newer, Reading, Use
     from refold_replay.trace import Node, Trace
     from refold_replay.tracing import Impact, Reader, Why
+    from refold_store.run import Run
 
 DEPTH = 12
 """Steps a tree shows unless --depth or --all says otherwise."""
@@ -56,8 +68,10 @@ def explain_command(site: Site, run_name: str, reader: str, key: str) -> None:
     from refold_replay.explain import explain
 
     with site.run(run_name) as run:
-        declared_key(run, key)
+        _check_order(run, reader, key)
         found = explain(run, reader, key)
+        if not found.readings and not found.unread:
+            note_strangers(run, [reader])
     if site.as_json:
         output.document(
             {"run": run_name, "tenant": site.tenant, "reader": reader, "key": key, "scope": found.scope,
@@ -66,6 +80,20 @@ def explain_command(site: Site, run_name: str, reader: str, key: str) -> None:
         )  # fmt: skip
         return
     _tell_explanation(run_name, found)
+
+
+def _check_order(run: Run, reader: str, key: str) -> None:
+    """Raises UnknownKey; it says so if the two were exchanged."""
+    try:
+        declared_key(run, key)
+    except UnknownKey:
+        try:
+            run.declared(reader)
+        except UnknownKey:
+            pass
+        else:
+            raise UnknownKey(key=key, hint=f"the order is READER KEY, and {reader!r} is a key") from None
+        raise
 
 
 def _reading(one: Reading) -> dict[str, Any]:

@@ -8,11 +8,13 @@ import click
 
 from refold import output, records
 from refold.output import at_time, safe
-from refold.site import Site, common, complete_keys, run_argument, sensitive_option
+from refold.site import Site, common, complete_keys, declared_key, note_strangers, run_argument, sensitive_option
+from refold_store.errors import UnknownKey
 from refold_store.reads import as_time
 
 if TYPE_CHECKING:
-    from refold_replay.story import Told
+    from refold_replay.story import Span, Told
+    from refold_store.run import Run
 
 GAP_US = 60_000_000
 """A longer silence is marked."""
@@ -56,21 +58,35 @@ def log_command(
             raise click.UsageError(f"--from is seq {part.first_seq}, --to is seq {part.last_seq}: exchange them")
         for warning in part.warnings:
             output.note(f"warning: {warning}")
+        _check_keys(run, part, keys)
         told = story(run, begin=part.first_seq, end=part.last_seq, keys=keys, agents=agents)
-        if site.as_json:
-            for one in told:
-                output.document(_members(one, part.last_seq, show_sensitive))
-            return
         count = 0
         for one in told:
-            if not count:
+            if site.as_json:
+                output.document(_members(one, part.last_seq, show_sensitive))
+            elif not count:
                 start = as_time(one.event.recorded_at - one.since_start_us)
                 first = max(part.first_seq, 1)
                 output.say(f"{safe(run.name)}, seq {first} to {part.last_seq}; +0 is {at_time(start)}")
             count += 1
-            _show(one, show_sensitive, len(str(part.last_seq)))
-        if not count:
+            if not site.as_json:
+                _show(one, show_sensitive, len(str(part.last_seq)))
+        if not count and agents:
+            note_strangers(run, agents)
+        if not count and not site.as_json:
             output.say(f"nothing to tell of {safe(run_name)}, seq {part.first_seq} to {part.last_seq}")
+
+
+def _check_keys(run: Run, part: Span, keys: tuple[str, ...]) -> None:
+    """Raises UnknownKey for a key that neither the schema declares nor any event names, as a refused write may."""
+    from refold_replay.story import story
+
+    for key in keys:
+        try:
+            declared_key(run, key)
+        except UnknownKey:
+            if next(story(run, begin=part.first_seq, end=part.last_seq, keys=[key]), None) is None:
+                raise
 
 
 def _members(one: Told, at_seq: int, show_sensitive: bool) -> dict[str, Any]:

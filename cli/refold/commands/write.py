@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold import output
-from refold.site import COUNT, Dashed, Missing, Site, common, key_argument, run_argument
+from refold.site import (
+    COUNT,
+    NAME,
+    Dashed,
+    Missing,
+    Site,
+    common,
+    complete_keys,
+    complete_runs,
+    key_argument,
+    run_argument,
+)
 from refold_store import jsontext
 from refold_store.errors import InvalidValue, NoSuchRun
 
@@ -26,7 +37,7 @@ def _write_options(function: Any) -> Any:
         click.option("--based-on", multiple=True, metavar="KEY@N", help="A version it rests on; may be repeated."),
         click.option("--expected-version", type=COUNT, metavar="N", help="Refuse if the key has moved."),
         click.option("--basis", metavar="TEXT", help="The stated reason."),
-        click.option("--writer", required=True, metavar="NAME", help="Who writes."),
+        click.option("--writer", type=NAME, required=True, metavar="NAME", help="Who writes."),
     )
     for option in options:
         function = option(function)
@@ -34,8 +45,8 @@ def _write_options(function: Any) -> Any:
 
 
 @click.command("write", cls=Dashed)
-@run_argument
-@key_argument
+@click.argument("run_name", type=NAME, metavar="RUN", shell_complete=complete_runs)
+@click.argument("key", type=NAME, metavar="KEY", shell_complete=complete_keys)
 @click.argument("value", metavar="VALUE|@FILE|-")
 @_write_options
 @click.option("--text", is_flag=True, help="The value is plain text, not JSON.")

@@ -106,6 +106,7 @@ def test_log_marks_turns_transactions_and_silence(store_url: str, refold_cli: Cl
         "+00:19:00.000  4  ┌ billing wrote note@2: 2",
         "+00:19:00.000  5  └ billing wrote iban@1: ***",
         "   ... 1.1 d later",
+        "-- no turn",
         "+1d 02:19:00.000  6  billing wrote note@3: 3",
     ]
 

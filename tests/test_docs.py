@@ -47,9 +47,11 @@ def test_page_runs(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -
     assert not findings, "\n\n".join(findings)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in EXAMPLES if path.stem != "verify_bundle"], ids=lambda path: path.stem
+)
 def test_example_runs(path: Path, tmp_path: Path) -> None:
-    """An example runs twice in an empty folder, and prints what its docstring shows."""
+    """An example runs twice in an empty folder, and prints what its docstring shows. The verifier wants a file."""
     for _time in range(2):
         done = subprocess.run(
             [sys.executable, str(path)],

@@ -135,7 +135,7 @@ def test_transactions_are_blocks(open_new: Open) -> None:
 
 
 def test_turns_are_headings(open_new: Open) -> None:
-    """A turn's first event carries its number; events without a turn do not end it; `turn:N` begins with its first."""
+    """A turn's first event carries its number; events without one do not end it before its last."""
     run = open_new(SCHEMA).run("r")
     run.append("turn.started", actor="w", turn=7)
     run.write_state("a", 1, writer="w", turn=7)

@@ -8,12 +8,13 @@ Rules of this module
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from refold.output import MASK, at_time, compact
+from refold.output import MASK, at_time, compact, safe
 from refold_replay.sensitive import HIDDEN_REFS, Sensitive
 from refold_store import jsontext
-from refold_store.erased import own_erasure
+from refold_store.erased import Erasure, own_erasure
 from refold_store.reads import as_time
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 CELL = 200
 """Most characters of a value in one cell of a table."""
-OPEN_MEMBERS = frozenset({"reason", "keys", "key", "version", "what", "to", "path"})
+OPEN_MEMBERS = frozenset({"keys", "key", "version", "what", "to", "path"})
 """Members of an event's body that hold no part of a value. An imported event may have any others."""
 
 
@@ -36,10 +37,11 @@ def time_of(when: datetime | None) -> str | None:
 
 def content(read: Read, show_sensitive: bool) -> dict[str, Any]:
     """The members that say what a read holds."""
-    said = own_erasure(read)
+    said = masked_erasure(own_erasure(read), read.sensitive and not show_sensitive)
     found: dict[str, Any] = {
         "value": None, "absent": read.absent, "deleted": read.deleted, "masked": False, "erased": False,
         "erased_by": None if said is None else said.by, "erased_at": None if said is None else at_time(said.at),
+        "erased_reason": None if said is None else said.reason, "left_out": said is not None and said.redacted,
     }  # fmt: skip
     if read.absent:
         return found
@@ -50,6 +52,11 @@ def content(read: Read, show_sensitive: bool) -> dict[str, Any]:
     return found | {"value": jsontext.decode(read.text)}
 
 
+def masked_erasure(said: Erasure | None, hidden: bool) -> Erasure | None:
+    """What erased something; the reason may quote the value, so that of a sensitive one is masked."""
+    return said if said is None or said.reason is None or not hidden else replace(said, reason=MASK)
+
+
 def state_of(record: dict[str, Any]) -> str | None:
     """Why a record has no value to show, in a few words; None if it has one."""
     if record["deleted"]:
@@ -58,18 +65,22 @@ def state_of(record: dict[str, Any]) -> str | None:
         return "(absent: never written)"
     if record["masked"]:
         return f"{MASK} (sensitive; --show-sensitive shows it)"
-    return f"(erased{_by_whom(record)})" if record["erased"] else None
+    return f"({_how_erased(record)})" if record["erased"] else None
 
 
-def _by_whom(record: dict[str, Any]) -> str:
-    return "" if record["erased_by"] is None else f" by {record['erased_by']} at {record['erased_at']}"
+def _how_erased(record: dict[str, Any]) -> str:
+    if record["erased_by"] is None:
+        return "erased"
+    how = "left out of the bundle, imported by" if record["left_out"] else "erased by"
+    why = "" if record["erased_reason"] is None else f": {record['erased_reason']}"
+    return safe(f"{how} {record['erased_by']} at {record['erased_at']}{why}")
 
 
 def cell(record: dict[str, Any]) -> str:
     """What a record holds, on one line of a table."""
     if record["masked"]:
         return MASK
-    lost = "" if record["erased_at"] is None else f" (its own update was erased{_by_whom(record)})"
+    lost = "" if record["erased_at"] is None else f" (its own update was {_how_erased(record)})"
     return state_of(record) or short(record["value"]) + lost
 
 
@@ -179,6 +190,7 @@ class Events:
         body, refs = event.body, event.refs
         if self._show or not self._sensitive.named(event):
             return body, refs, False
-        masked = {name: value if name in OPEN_MEMBERS else MASK for name, value in body.items()}
+        known = OPEN_MEMBERS | {"reason"} if event.kind == "state.refused" else OPEN_MEMBERS  # there it is a code
+        masked = {name: value if name in known else MASK for name, value in body.items()}
         left = {name: value for name, value in refs.items() if name not in HIDDEN_REFS}
         return masked, left, masked != body or left != refs

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from refold_replay.bundle_reader import LINE_MAX, BundleReader
 from refold_store import jsontext
 from refold_store.archived import archived
 from refold_store.errors import BundleInvalid, ReadOnlyStore, TransactionInvalid
-from refold_store.events import RUN_ARCHIVED, RUN_IMPORTED, Draft, Row
+from refold_store.events import KINDS, RUN_ARCHIVED, RUN_IMPORTED, Draft, Row
 from refold_store.heads import RunHead
 from refold_store.names import check_name
 from refold_store.run import Run
@@ -50,6 +50,8 @@ class BundleReport:
     redacted: bool
     public_key: str | None
     """The key it is signed with, in hex; the signature was checked."""
+    still_redacted: bool = False
+    """Whether the run that is there lacks what an earlier, redacted bundle left out, and this one holds."""
 
 
 def check_bundle(
@@ -89,8 +91,11 @@ def import_bundle(
     run = Run(store, checked.run, checked.tenant, _opened(path, line_max).manifest.scope)
     found = run._run_id()
     outcome = "imported" if found is None else _compared(run, found, checked, line_max)
+    if outcome == "unchanged" and not checked.redacted:
+        lacks = any("redacted" in event.refs for event in run.events([KINDS[RUN_IMPORTED]]))
+        return replace(checked, outcome=outcome, still_redacted=lacks)
     if dry_run or outcome == "unchanged":
-        return _outcome(checked, outcome)
+        return replace(checked, outcome=outcome)
     with store._committer.alone():
         store._backend.intern([*checks.names, by])
         reader = _opened(path, line_max)
@@ -102,7 +107,7 @@ def import_bundle(
         else:
             _bring_in(store, reader, checks, by)
         run._head.forget()
-    return _outcome(checked, outcome)
+    return replace(checked, outcome=outcome)
 
 
 def _checked(
@@ -133,13 +138,6 @@ def _report(reader: BundleReader, outcome: str) -> BundleReport:
     return BundleReport(
         str(reader.path), manifest.tenant, manifest.run, outcome, end.events, manifest.until, manifest.digest.hex(),
         manifest.redacted, None if end.public_key is None else end.public_key.hex(),
-    )  # fmt: skip
-
-
-def _outcome(report: BundleReport, outcome: str) -> BundleReport:
-    return BundleReport(
-        report.path, report.tenant, report.run, outcome, report.events, report.until, report.digest, report.redacted,
-        report.public_key,
     )  # fmt: skip
 
 

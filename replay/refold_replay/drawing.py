@@ -63,10 +63,11 @@ def words_of(trace: Trace, node: Node) -> tuple[str, str]:
     place = where(trace, node)
     if node.turn is not None:
         place += f", turn {node.turn}"
+    erased = " (erased)" if node.erased else ""
     if node.kind == "effect":
-        return f"{_answer(node)} to {actor}", place
+        return f"{_answer(node)} to {actor}{erased}", place
     if node.kind == "write":
-        return f"{actor} {'deletes' if node.deleted else 'writes'} {name}", place
+        return f"{actor} {'deletes' if node.deleted else 'writes'} {name}{erased}", place
     reads = "reads" if node.count < 2 else f"reads {node.count:,} times"
     seen = f"{name}, absent" if not node.version else name
     status = "" if node.status in (None, "current") else f" ({node.status})"

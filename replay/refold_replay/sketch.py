@@ -27,7 +27,8 @@ from refold_store.run import Run
 DETAILS = 500
 """Rows looked up at once."""
 
-_COLUMNS = f"recorded_at, kind, owner, refs, CASE WHEN kind <= {DELETED} OR kind = {TOOL_RETURNED} THEN body END"
+_COLUMNS = "recorded_at, kind, owner, refs, commitment IS NOT NULL, "
+_COLUMNS += f"CASE WHEN kind <= {DELETED} OR kind = {TOOL_RETURNED} THEN body END"
 _SQL: Final = {
     "sqlite": (
         f"SELECT pos & 4294967295, {_COLUMNS} FROM events WHERE pos IN (SELECT ?1 << 32 | value FROM json_each(?2))"
@@ -73,6 +74,7 @@ class Detail:
     tool: str | None
     source_seq: int | None
     cause: int | None
+    erased: bool
 
 
 class Pieces:
@@ -174,6 +176,7 @@ class Sketch:
             owner=owner,
             basis=None if detail is None else detail.basis,
             deleted=draft.event == DELETED,
+            erased=detail is not None and detail.erased,
             seen_seq=draft.seen_seq,
             status=draft.status,
             newest=draft.newest,
@@ -201,13 +204,16 @@ def look_up(run: Run, holder: int, seqs: list[int]) -> Iterator[tuple[int, Detai
     backend = run._backend
     for start in range(0, len(seqs), DETAILS):
         rows = backend.query(_SQL[backend.name], (holder, str(seqs[start : start + DETAILS])))
-        for seq, recorded_at, kind, owner, refs, body in rows:
+        for seq, recorded_at, kind, owner, refs, erased, body in rows:
             told = refs_of(refs) if refs is not None and kind != READ else {}
             source = told.get("source")
             cause = source.get("cause") if isinstance(source, dict) else None
             tool = _tool(body) if kind == TOOL_RETURNED else None
             basis = basis_of(body) if kind <= DELETED else None
-            yield seq, Detail(recorded_at, owner, basis, tool, _whole(told.get("source_seq")), _whole(cause))
+            yield (
+                seq,
+                Detail(recorded_at, owner, basis, tool, _whole(told.get("source_seq")), _whole(cause), bool(erased)),
+            )
 
 
 def _whole(number: Any) -> int | None:

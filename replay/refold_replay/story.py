@@ -5,7 +5,7 @@ Rules of this module
   and looked up for others.
 - Words hold names, versions and reasons, never a value: values stand beside them, so that who shows the story can mask
   them. `sensitive` says when.
-- A transaction is a block; a turn begins with a heading.
+- A transaction is a block; a turn begins with a heading, and so does what follows its last event without a turn.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Told:
     gap_us: int
     """Since the record before it in this story; 0 for the first."""
     heading: str | None
-    """`turn 7`, where a turn begins."""
+    """`turn 7`, where a turn begins; `no turn`, behind the last event of one."""
     block: Block = ""
     """The place in a transaction of several events of this story."""
 
@@ -111,14 +111,19 @@ class _Teller:
             return
         before: int | None = None
         turn: int | None = None
+        ends = 0
         for event in self._run.events(after=max(part.first_seq - 1, 0), until=part.last_seq):
             self._newest.pass_by(event)
             named = _named(event)
             if not self._asked_for(event, named):
                 continue
             at = event.recorded_at
-            heading = f"turn {event.turn}" if event.turn is not None and event.turn != turn else None
-            turn = turn if event.turn is None else event.turn
+            heading = None
+            if event.turn is not None and event.turn != turn:
+                heading, turn = f"turn {event.turn}", event.turn
+                ends = self._run.at(f"turn:{turn}").seq
+            elif event.turn is None and turn is not None and event.seq > ends:
+                heading, turn = "no turn", None
             yield self._told(event, named, at - first.recorded_at, 0 if before is None else at - before, heading)
             before = at
 

@@ -54,6 +54,8 @@ class Node:
     """Of a write: the reason it states. May quote a value."""
     deleted: bool = False
     """Whether the write is a delete."""
+    erased: bool = False
+    """Whether what it held was erased for good, its basis included."""
     seen_seq: int | None = None
     """Of a read: the newest seq in the snapshot that served it."""
     status: Status | None = None

@@ -35,7 +35,7 @@ class Erasure:
     redacted: bool = False
 
     def __str__(self) -> str:
-        how = "left out of the bundle imported by" if self.redacted else "erased by"
+        how = "left out of the bundle, imported by" if self.redacted else "erased by"
         return f"{how} {self.by} at {_text(self.at)}" + (f": {self.reason}" if self.reason else "")
 
 

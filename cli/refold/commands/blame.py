@@ -34,7 +34,7 @@ def blame_command(site: Site, run_name: str, key: str, moment: str, path: str | 
     with site.run(run_name) as run:
         declared_key(run, key)
         found = blame(run, key, at=moment, path=path)
-        gone = _erased(run, key, moment) if found.state == "erased" else STATES.get(found.state, "")
+        gone = _erased(run, key, moment, show_sensitive) if found.state == "erased" else STATES.get(found.state, "")
     if found.warning:
         output.note(f"warning: {found.warning}")
     masked = found.sensitive and not show_sensitive
@@ -64,10 +64,10 @@ def _members(line: BlameLine, masked: bool) -> dict[str, Any]:
     }
 
 
-def _erased(run: Run, key: str, moment: str) -> str:
-    """By whom and when, as every look says it."""
+def _erased(run: Run, key: str, moment: str, show_sensitive: bool) -> str:
+    """By whom, when and why, as every look says it."""
     read = run.peek(key) if moment == "end" else run.at(moment).read_state(key)
-    return (records.state_of(records.content(read, True)) or "").strip("()")
+    return (records.state_of(records.content(read, show_sensitive)) or "")[1:-1]
 
 
 def _show(run_name: str, found: Blame, lines: list[dict[str, Any]], gone: str) -> None:

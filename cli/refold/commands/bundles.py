@@ -159,6 +159,7 @@ def _line(report: BundleReport, dry_run: bool) -> str:
         report.outcome, report.outcome
     )
     outcome = did if dry_run else report.outcome
+    outcome += "; what an earlier, redacted bundle left out stays missing" if report.still_redacted else ""
     tenant = f" of tenant {output.safe(report.tenant)}" if report.tenant != "default" else ""
     signed = f", signed by {report.public_key}" if report.public_key else ", not signed"
     redacted = ", without its sensitive bodies" if report.redacted else ""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from refold_store.reads import Read
     from refold_store.run import Run
 
+SIDES = ("before", "after")
 SIGNS = {"add": "+", "remove": "-", "replace": "~"}
 
 
@@ -68,19 +69,25 @@ def _other(run: Run, name: str | None) -> Run:
 
 def _members(change: KeyChange, found: Comparison, show_sensitive: bool) -> dict[str, Any]:
     """How a key differs, as a record."""
-    known = [records.content(read, show_sensitive) for read in (change.before, change.after) if read is not None]
-    hidden = next((what for one in known if (what := records.state_of(one)) is not None), None)
+    known = [None if read is None else records.content(read, show_sensitive) for read in (change.before, change.after)]
+    states = [None if one is None else records.state_of(one) for one in known]
+    hidden = next((what for what in states if what is not None), None)
     changes: list[dict[str, Any]] = []
     for op, path, before, after in () if hidden is not None else change.changes:
         one: dict[str, Any] = {"op": op, "path": path}
         one |= {} if op == "add" else {"before": before}
         changes.append(one | ({} if op == "remove" else {"after": after}))
+    if change.erased and None not in known and states.count(None) == 1:  # the other side can be told all the same
+        shown = {side: one["value"] for side, one in zip(SIDES, known, strict=True) if one and not one["erased"]}
+        changes.append({"op": "replace", "path": "$", **shown})
     return {
         "key": change.key,
         "from_version": _version(change.before),
         "to_version": _version(change.after),
         "written_by": None if change.after is None else change.after.written_by,
         "hidden": hidden,
+        "before_hidden": states[0],
+        "after_hidden": states[1],
         "changes": changes,
     }
 
@@ -99,8 +106,15 @@ def _show(one: dict[str, Any], *, two: bool) -> None:
     else:
         moved = f"only here, version {old}" if two else f"gone, was version {old}"
     output.say(f"\n{safe(one['key'])}: {moved}{by}")
-    if one["hidden"]:
+    hidden = [one["before_hidden"], one["after_hidden"]]
+    if None not in hidden and hidden[0] != hidden[1]:
+        output.say(f"  {SIGNS['replace']} $  {' -> '.join(hidden)}")
+    elif one["hidden"] and not one["changes"]:
         output.say(f"  {one['hidden']}")
     for change in one["changes"]:
-        sides = [records.short(change[side]) for side in ("before", "after") if side in change]
+        sides = [
+            one[f"{side}_hidden"] or records.short(change[side])
+            for side in SIDES
+            if side in change or one[f"{side}_hidden"]
+        ]
         output.say(f"  {SIGNS[change['op']]} {safe(change['path'])}  {' -> '.join(sides)}")

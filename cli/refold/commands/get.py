@@ -10,7 +10,7 @@ Rules of this module
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -125,7 +125,7 @@ def _look(run: Run, key: str, moment: str, reader: str | None, show: bool, why_n
         scope=declared.scope,
         reads=[one for one in reads if one.version == read.version],
         older=_older(reads, read.version),
-        without=[] if read.erased else without(read),
+        without=[] if read.erased else [_masked(gap, read.sensitive and not show) for gap in without(read)],
         newest=newest,
         newer=[
             _version(run, key, number) for number in range(read.version + 1, min(newest, read.version + LISTED) + 1)
@@ -137,6 +137,10 @@ def _look(run: Run, key: str, moment: str, reader: str | None, show: bool, why_n
         not_recorded=None if read.recorded else why_not,
         now_us=run.now_us(),
     )
+
+
+def _masked(gap: Gap, hidden: bool) -> Gap:
+    return replace(gap, erasure=records.masked_erasure(gap.erasure, hidden))
 
 
 def _read(run: Run, key: str, at: Any, reader: str | None, *, current: bool) -> Read:

@@ -284,6 +284,7 @@ def _node(node: Node, show_sensitive: bool) -> dict[str, Any]:
         "basis": None if masked else node.basis,
         "masked": masked,
         "deleted": node.deleted,
+        "erased": node.erased,
         "seen_seq": node.seen_seq,
         "newest": node.newest,
         "status": node.status,

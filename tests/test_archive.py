@@ -106,7 +106,7 @@ def test_an_archived_run_says_so(run: Run, open_new: OpenNew, tmp_path: Path, sc
     ]
     for call in calls:
         with pytest.raises(
-            RunArchived, match=r"'clm-1' was archived by 'ops' at 2.*Z; `refold import clm-1-4.*refold`"
+            RunArchived, match=r"'clm-1' was archived by 'ops' at 2.*Z; `refold import` of the file 'clm-1-4.*refold'"
         ):
             call()
     assert [event.kind for event in asked.events()] == ["run.archived"]

@@ -146,7 +146,10 @@ def test_archive_moves_a_run_out(cli: Cli, tmp_path: Path, monkeypatch: pytest.M
         shown = cli(*words)
         assert (shown.exit_code, shown.stdout) == (3, "")
         assert "was archived by 'ops' at 2" in shown.stderr
-        assert f"`refold import {RUN}-14.refold` puts it back" in shown.stderr
+        assert (
+            f"`refold import` of the file '{RUN}-14.refold', from where it was archived to, puts it back"
+            in shown.stderr
+        )
     assert cli("archive", "--older-than", "365d", "-o", str(tmp_path)).stdout == "no runs that old\n"
     wrong = cli("archive", "-o", str(tmp_path))
     assert (wrong.exit_code, "name a RUN, or give --older-than" in wrong.stderr) == (2, True)

@@ -29,8 +29,13 @@ def load_public(given: str | None) -> bytes | None:
     return signing.load_public(given)
 
 
-def load(read: Callable[[bytes], Document], path: str, word: str) -> Document:
-    """A document from a file. Raises ConfigError or a usage error that names the file."""
+def load(
+    read: Callable[[bytes], Document], path: str, word: str, other: tuple[Callable[[bytes], object], str] | None = None
+) -> Document:
+    """A document from a file. Raises ConfigError or a usage error that names the file.
+
+    `other`: what reads the document it may be instead, and what is said then.
+    """
     from refold_replay.anchoring import DOCUMENT_MAX
 
     try:
@@ -42,4 +47,14 @@ def load(read: Callable[[bytes], Document], path: str, word: str) -> Document:
     try:
         return read(text)
     except ConfigError as error:
+        if other is not None and _reads(other[0], text):
+            raise ConfigError(f"{path!r} is no {word}: {other[1]}") from None
         raise ConfigError(f"{path!r} is no {word} that `refold anchor` wrote: {error}") from None
+
+
+def _reads(read: Callable[[bytes], object], text: bytes) -> bool:
+    try:
+        read(text)
+    except ConfigError:
+        return False
+    return True

@@ -123,7 +123,7 @@ def reader_members(record: ReadRecord) -> dict[str, Any]:
     }
 
 
-def run_members(info: RunInfo) -> dict[str, Any]:
+def run_members(info: RunInfo, *, archived: bool) -> dict[str, Any]:
     """One run as a record."""
     return {
         "tenant": info.tenant,
@@ -133,6 +133,7 @@ def run_members(info: RunInfo) -> dict[str, Any]:
         "last_at": at_time(info.last_at),
         "forked_from": info.forked_from,
         "forked_at": info.forked_at,
+        "archived": archived,
     }
 
 

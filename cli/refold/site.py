@@ -180,6 +180,13 @@ def note_strangers(run: Run, names: Iterable[str]) -> None:
             note(f"note: nobody named {name!r} in this run{hint}")
 
 
+def exclude_each_other(**given: object) -> None:
+    """Raises a usage error if more than one of some options is given; a parameter's name is that of its option."""
+    options = [f"--{name}" for name, value in given.items() if value is not None and value is not False]
+    if len(options) > 1:
+        raise click.UsageError(f"{', '.join(options[:-1])} and {options[-1]} exclude each other")
+
+
 class Name(click.types.StringParamType):
     """A name that is given: an empty one is a variable that was not set, though in Python it is a name."""
 

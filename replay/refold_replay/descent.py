@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from refold_replay.stretches import refs_of
-from refold_store.events import RUN_ARCHIVED, RUN_FORKED, SCHEMA_DECLARED
+from refold_store.events import RUN_ARCHIVED, RUN_FORKED, SCHEMA_DECLARED, Row
 from refold_store.run import Run
 
 
@@ -60,6 +60,13 @@ def archived_runs(run: Run) -> list[str]:
     """The runs of a run's tenant that are archived, oldest first: forks of it may be among them."""
     rows = run._backend.query(_ARCHIVED[run._backend.name], (run.tenant,))
     return list(dict.fromkeys(name for _number, name, _refs in rows))
+
+
+def ancestors(run: Run) -> set[str]:
+    """The runs that a run goes on from, by the `run.forked` events of its log, which a copy holds, too."""
+    backend, number = run._backend, run._run_id()
+    rows = [] if number is None else backend.spanning_rows(backend.sql.by_kind, number, (RUN_FORKED,))
+    return {str(refs_of(Row(*row).refs).get("parent")) for row in rows}
 
 
 def children_of(run: Run, copies: dict[str, list[Child]]) -> list[Child]:

@@ -112,6 +112,18 @@ def _cause(error: BaseException) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else f"the file ends or breaks off: {error}"
 
 
+def check_start(path: str | Path) -> None:
+    """Raises ConfigError if the first line is no JSON: then the file is something else, and no line of it is told."""
+    for number, raw in read_lines(path):
+        try:
+            json.loads(raw, parse_int=str)  # as many digits as there are
+        except ValueError as error:
+            raise ConfigError("neither a bundle nor JSON Lines", where=f"{path}:{number}") from error
+        except RecursionError:
+            pass  # JSON it may be; the line itself is told
+        return
+
+
 def read_object(raw: bytes) -> dict[str, Any]:
     """One line as an object. Raises NotExact with path or position."""
     document = parse(raw)
@@ -128,6 +140,7 @@ def look_over(files: Sequence[str | Path]) -> Overview:
     repeated: dict[str, list[LineError]] = {}
     token = b""
     for path in files:
+        check_start(path)
         current, token = None, b""
         for number, raw in read_lines(path):
             total += 1

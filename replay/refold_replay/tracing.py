@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from refold_replay.descent import Child, archived_runs, children_of, copied_forks
+from refold_replay.descent import Child, ancestors, archived_runs, children_of, copied_forks
 from refold_replay.grounding import Backwards, Memory
 from refold_replay.lineage import Address, Versions, home_of, home_versions, passing
 from refold_replay.sketch import Draft, Pieces, RunNames, Sketch, identity, read_draft
@@ -273,7 +273,8 @@ def _impact_notes(run: Run, key: str, scope: str, holder: int, names: RunNames) 
             f"{run.name!r} is a fork and inherits this version from {origin!r}: what {origin!r} and its other forks "
             f"made of it is told by the impact of {origin!r}"
         )
-    if not run.scope and (away := archived_runs(run)):
+    before = ancestors(run)
+    if not run.scope and (away := [name for name in archived_runs(run) if name not in before]):
         notes.append(f"archived and not looked at, forks of {run.name!r} may be among them: {_listed(away)}")
     return notes
 

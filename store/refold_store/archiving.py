@@ -53,7 +53,7 @@ def check_leaving(run: Run, *, with_forks: bool, dry_run: bool) -> int:
     if forks and not with_forks:
         raise TransactionInvalid(
             f"run {run.name!r} has forks that share its events: {', '.join(map(repr, forks[:NAMED_MAX]))}; "
-            "give them their own copy first (with_forks=True, or --with-forks)"
+            "give them their own copy first (--with-forks, or with_forks=True in Python)"
         )
     for name in () if dry_run else (*forks, run.name):
         make_self_contained(store, name, run.tenant)

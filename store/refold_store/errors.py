@@ -169,7 +169,9 @@ class BasisRequired(Refused):
     code = "basis_required"
 
     def __init__(self, *, key: str, writer: str) -> None:
-        super().__init__("this key wants a stated reason: pass basis='...'", key=key, writer=writer)
+        super().__init__(
+            "this key wants a stated reason: --basis TEXT, or basis='...' in Python", key=key, writer=writer
+        )
 
 
 class InvariantBroken(Refused):
@@ -342,7 +344,8 @@ class RunArchived(NotFound):
 
     def __init__(self, *, run: str, bundle: str, by: str | None, at: str) -> None:
         self.run, self.bundle, self.by, self.at = run, bundle, by, at
-        super().__init__(f"run {run!r} was archived by {by!r} at {at}; `refold import {bundle}` puts it back")
+        hint = f"`refold import` of the file {bundle!r}, from where it was archived to, puts it back"
+        super().__init__(f"run {run!r} was archived by {by!r} at {at}; {hint}")
 
 
 class BundleInvalid(RefoldError):

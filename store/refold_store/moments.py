@@ -28,11 +28,12 @@ _AGO_MAX_US = 1e18
 """Longest way back, in µs: 31,000 years."""
 _VERSION = re.compile(r"(.*)@([0-9]+)", re.DOTALL)
 _DAY = re.compile(r"[0-9]{4}-?[0-9]{2}-?[0-9]{2}|[0-9]{4}-?W[0-9]{2}(-?[0-9])?")
-_FORMS = "a seq (42), a version (routing@2, or key:NAME@2), a time with a zone (2026-11-30T02:00:00Z), -20m, or end"
+_FORMS = "a seq (42), a version (routing@2, or key:NAME@2), a time with a zone (2026-11-30T02:00:00Z), "
+_FORMS += "-20m, a turn (turn:7), or end"
 _DIGITS_MAX = 100
 """Digits of a number that is read exactly; a column holds 19."""
 CLOCK_GAP_US = 1_000_000
-"""A larger difference between an event's own clock and its recorded time is worth a warning."""
+"""A larger difference between an event's own clock and its recorded time, or of a moment ahead, is worth a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,9 @@ def _at_micros(run: Run, micros: int, text: str, head: int) -> Resolved:
         else:
             high = place.seq - 1
     warning = None
-    if clock is not None and abs(clock) > CLOCK_GAP_US:
+    if micros > run.now_us() + CLOCK_GAP_US:
+        warning = f"{text} lies ahead: this is as of now, seq {head}"
+    elif clock is not None and abs(clock) > CLOCK_GAP_US:
         warning = (
             f"{text}: around seq {low} the writer's clock and the recorded time differ by {clock / 1e6:.1f} s; "
             "order is by seq, check the seq"

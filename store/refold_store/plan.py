@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from refold_store import jsontext
-from refold_store.errors import ConditionFailed, Conflict, InvalidValue, InvariantBroken, Refused, TooLarge
+from refold_store.errors import ConditionFailed, Conflict, InvalidValue, InvariantBroken, Refused, TooLarge, UnknownKey
 from refold_store.events import DELETED, REFUSED, WRITTEN, Draft
 from refold_store.fold import body_text
 from refold_store.heads import KeyHead, RunHead
@@ -53,7 +53,7 @@ class Change:
 
 def plan_unit(heads: Newest, head: RunHead, schema: Schema, unit: Unit) -> list[Change]:
     """The changes of one write or transaction on this head. Raises Refused and leaves everything as it was."""
-    changes = [_plan_op(heads, head, unit, op) for op in unit.ops]
+    changes = [_plan_op(heads, head, schema, unit, op) for op in unit.ops]
     if schema.invariants:
         _check_invariants(heads, head, schema, changes)
     if unit.request_id is not None:
@@ -61,13 +61,13 @@ def plan_unit(heads: Newest, head: RunHead, schema: Schema, unit: Unit) -> list[
     return changes
 
 
-def _plan_op(heads: Newest, head: RunHead, unit: Unit, op: Op) -> Change:
+def _plan_op(heads: Newest, head: RunHead, schema: Schema, unit: Unit, op: Op) -> Change:
     at = heads.key(head, op.name)
     if op.expected is not None and op.expected != at.version:
         raise Conflict(key=op.name, writer=op.writer, expected=op.expected, actual=at.version, actual_writer=at.writer)
     try:
         if op.based_on is not None:
-            _check_based_on(heads, head, unit, op)
+            _check_based_on(heads, head, schema, unit, op)
         kind, body, text, size = _outcome(heads, head, op, at)
     except Refused as error:
         error.key, error.writer = op.name, op.writer
@@ -89,7 +89,7 @@ def _plan_op(heads: Newest, head: RunHead, unit: Unit, op: Op) -> Change:
     return Change(draft, at, op, text, size)
 
 
-def _check_based_on(heads: Newest, head: RunHead, unit: Unit, op: Op) -> None:
+def _check_based_on(heads: Newest, head: RunHead, schema: Schema, unit: Unit, op: Op) -> None:
     """What a write rests on must exist in this run, or be made by its own transaction. 0: that the key was absent."""
     assert op.based_on is not None
     made = {one.name for one in unit.ops}
@@ -98,7 +98,19 @@ def _check_based_on(heads: Newest, head: RunHead, unit: Unit, op: Op) -> None:
             continue
         newest = heads.key(head, key).version + (key in made and key != op.name)
         if not 0 <= version <= newest:
-            raise InvalidValue(f"{key}@{version} does not exist; the newest version is {newest}", path="based_on")
+            why = _unknown(schema, key) if newest == 0 else None
+            raise InvalidValue(
+                f"{key}@{version} does not exist; {why or f'the newest version is {newest}'}", path="based_on"
+            )
+
+
+def _unknown(schema: Schema, key: str) -> str | None:
+    """Why a key has no version at all, if it is not even declared."""
+    try:
+        schema.key(key)
+    except UnknownKey as error:
+        return str(error)
+    return None
 
 
 def _outcome(heads: Newest, head: RunHead, op: Op, at: KeyHead) -> tuple[int, bytes | None, bytes | None, int]:

@@ -8,7 +8,7 @@ import click
 
 from refold import exits, output, records
 from refold.output import safe
-from refold.site import Site, at_option, common, run_argument, sensitive_option
+from refold.site import Site, at_option, common, exclude_each_other, run_argument, sensitive_option
 
 if TYPE_CHECKING:
     from refold_replay.finding import Found, Search
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @click.command("find")
 @run_argument
 @click.option("--when", "condition", required=True, metavar="CONDITION", help="Like: reserve_band[0] > 5000.")
-@click.option("--first", "which", flag_value="first", default="first", help="The first moment; the default.")
-@click.option("--last", "which", flag_value="last", help="The last one.")
-@click.option("--all", "which", flag_value="all", help="All of them.")
+@click.option("--first", is_flag=True, help="The first moment; the default.")
+@click.option("--last", is_flag=True, help="The last one.")
+@click.option("--all", "everything", is_flag=True, help="All of them.")
 @at_option
 @sensitive_option
 @common
@@ -28,7 +28,9 @@ def find_command(
     site: Site,
     run_name: str,
     condition: str,
-    which: Literal["first", "last", "all"],
+    first: bool,
+    last: bool,
+    everything: bool,
     moment: str,
     show_sensitive: bool,
 ) -> None:
@@ -40,6 +42,8 @@ def find_command(
     """
     from refold_replay.finding import find
 
+    exclude_each_other(first=first, last=last, all=everything)
+    which: Literal["first", "last", "all"] = "last" if last else "all" if everything else "first"
     with site.run(run_name) as run:
         search = find(run, condition, which=which, at=moment)
         found = [_members(run, one, show_sensitive) for one in search]

@@ -59,12 +59,10 @@ def import_command(
         raise click.UsageError("--check compares what was stored, and --dry-run stores nothing; leave one of them out")
     if answers is not None:
         _read_through(answers)
-    if dry_run:
-        report = _imported(site.store_url, files, dry_run=True, **options)
-    else:
-        with site.store(read_only=False, create=True) as store:
-            report = _imported(store, files, **options)
-            checked = None if answers is None else _checked(store, site, answers)
+    report = _imported(site.store_url, files, dry_run=dry_run, **options)  # it makes no store for files it cannot read
+    if answers is not None:
+        with site.store() as store:
+            checked = _checked(store, site, answers)
     if site.as_json:
         output.document(_import_members(report) | ({} if checked is None else {"check": _check_members(checked)}))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +17,7 @@ from refold.site import (
     common,
     complete_keys,
     declared_key,
+    exclude_each_other,
     key_argument,
     note_strangers,
     run_argument,
@@ -42,16 +44,24 @@ Form = Literal["text", "dot", "mermaid"]
 
 def _drawn(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a command that shows a trace."""
+
+    @functools.wraps(function)
+    def call(*args: Any, dot: bool, mermaid: bool, depth: int | None, everything: bool, **rest: Any) -> Any:
+        exclude_each_other(dot=dot, mermaid=mermaid)
+        exclude_each_other(depth=depth, all=everything)
+        form = "dot" if dot else "mermaid" if mermaid else None
+        return function(*args, form=form, depth=depth, everything=everything, **rest)
+
     for option in (
-        click.option("--mermaid", "form", flag_value="mermaid", help="A Mermaid flowchart."),
-        click.option("--dot", "form", flag_value="dot", help="A graph in the language of Graphviz."),
+        click.option("--mermaid", is_flag=True, help="A Mermaid flowchart."),
+        click.option("--dot", is_flag=True, help="A graph in the language of Graphviz."),
         click.option("--all", "everything", is_flag=True, help="However deep and however much."),
         click.option(
             "--depth", type=COUNT, metavar="N", help=f"At most N steps from the version; as text {DEPTH} by default."
         ),
     ):
-        function = option(function)
-    return function
+        call = option(call)
+    return call
 
 
 @click.command("explain")

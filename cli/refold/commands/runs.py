@@ -15,11 +15,12 @@ from refold.site import COUNT, Site, common
 @common
 def runs_command(site: Site, where: str | None, limit: int | None, all_tenants: bool) -> None:
     """List the runs of the tenant, in the order they were opened."""
+    from refold_replay.descent import archived_runs
+
     with site.store() as store:
-        found = [
-            records.run_members(info)
-            for info in store.runs(None if all_tenants else site.tenant, where=where, limit=limit)
-        ]
+        infos = store.runs(None if all_tenants else site.tenant, where=where, limit=limit)
+        away = {tenant: set(archived_runs(store.run("", tenant))) for tenant in {info.tenant for info in infos}}
+        found = [records.run_members(info, archived=info.name in away[info.tenant]) for info in infos]
     if site.as_json:
         output.document({"runs": found})
         return
@@ -28,7 +29,14 @@ def runs_command(site: Site, where: str | None, limit: int | None, all_tenants: 
     if any(one["forked_from"] is not None for one in found):
         columns.append("goes on from")
         members.append("forked")
-    shown = [one | {"forked": _forked(one["forked_from"], one["forked_at"])} for one in found]
+    if any(one["archived"] for one in found):
+        columns.append("")
+        members.append("where")
+    shown = [
+        one
+        | {"forked": _forked(one["forked_from"], one["forked_at"]), "where": "archived" if one["archived"] else None}
+        for one in found
+    ]
     empty = "no runs" if all_tenants else f"no runs in tenant {site.tenant!r}; --all-tenants looks in all"
     output.table(columns, [[one[name] for name in members] for one in shown], empty=empty)
 

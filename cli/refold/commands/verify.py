@@ -51,7 +51,7 @@ def verify_command(
     With --anchor also that no log was cut, rolled back or rewritten, and no run is gone. Exit code 1 if anything is
     damaged; the first bad place of each run is named.
     """
-    from refold_replay.anchoring import read_proof
+    from refold_replay.anchoring import read_anchor, read_proof
     from refold_replay.verify import verify
 
     key = load_public(public_key)
@@ -61,7 +61,7 @@ def verify_command(
     if proof_file is not None:
         if run_name is not None or anchor_files or all_tenants:
             raise click.UsageError("--proof names its run itself; it stands alone")
-        proof = load(read_proof, proof_file, "proof")
+        proof = load(read_proof, proof_file, "proof", (read_anchor, "it is an anchor: use --anchor"))
         if not site.url:
             _tell_proof(site, proof, key)
             return
@@ -89,9 +89,9 @@ def verify_command(
 
 
 def _anchor(path: str) -> Anchor:
-    from refold_replay.anchoring import read_anchor
+    from refold_replay.anchoring import read_anchor, read_proof
 
-    found = load(read_anchor, path, "anchor")
+    found = load(read_anchor, path, "anchor", (read_proof, "it is a proof: use --proof"))
     if not found.heads:
         raise click.UsageError(f"{path!r} is an anchor of no runs: it vouches for nothing")
     return found

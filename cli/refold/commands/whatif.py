@@ -194,7 +194,7 @@ def _members(found: WhatIf, mask: _Mask) -> dict[str, Any]:
 
 def _counts(found: WhatIf) -> dict[str, int]:
     return {
-        "changed": len(found.seqs("value changed", "accepted instead")),
+        "changed": len(found.seqs("edited", "value changed", "accepted instead")),
         "refused": len(found.seqs("refused")),
         "reads": len(found.seqs("saw another value")),
         "depends": len(found.seqs("depends")),

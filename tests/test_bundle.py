@@ -166,6 +166,27 @@ def test_redaction_leaves_commitments(open_new: OpenNew, other: Store, tmp_path:
     assert check_bundle(again).redacted
 
 
+def test_a_redacted_run_comes_back_from_its_archive(open_new: OpenNew, other: Store, tmp_path: Path) -> None:
+    """A run that was imported without sensitive values is archived and restored; a bundle that lacks more is not."""
+    run = open_new(Person).run("p")
+    run.write_state("name", "Jane Doe-Secret", writer="intake")
+    export(run, tmp_path / "p.refold", redact=True)
+    import_bundle(other, tmp_path / "p.refold")
+    got = other.run("p")
+    got.write_state("name", "Joan", writer="intake")
+    before = facts(got)
+    export(got, tmp_path / "less.refold", redact=True)
+    archive(got, tmp_path, by="ops")
+    file = tmp_path / f"p-{got.head_seq() - 1}.refold"
+    with pytest.raises(
+        TransactionInvalid, match=f"may have had .* import the file that `archive` wrote: '{file.name}'"
+    ):
+        import_bundle(other, tmp_path / "less.refold")
+    assert import_bundle(other, file).outcome == "restored"
+    assert facts(got)[0][:-1] == before[0]
+    assert (got.peek("name").json, verify(other).findings) == ("Joan", [])
+
+
 def test_redaction_keeps_what_explains_the_rest(open_new: OpenNew, other: Store, tmp_path: Path) -> None:
     """A sensitive key with an erased value and pruned reads: what says so keeps its body, and it imports."""
     store = open_new(Person, strict_reads=True)

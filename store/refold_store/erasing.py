@@ -86,6 +86,8 @@ def _check(
         raise ReadOnlyStore("the store was opened read-only; open it without read_only=True to erase")
     if (run is None) is not all_:
         raise ConfigError("erase one run, by its name, or with everything_of_tenant=True all of a tenant; not both")
+    if version is not None and type(version) is not int:
+        raise ConfigError(f"a version is a whole number, not {version!r}")
     if version is not None and (key is None or run is None):
         raise ConfigError("a version is of one key of one run: name both")
     if not reason.strip():

@@ -17,13 +17,13 @@ from refold_store import jsontext
 from refold_store.backend import MAX_SEQ, Found
 from refold_store.errors import ConfigError, TransactionInvalid
 from refold_store.events import KIND_ID, READ, Draft, Event, Row, new_row
-from refold_store.heads import written_keys
 from refold_store.keys import Key
 from refold_store.listing import follow, readers_of, run_info
 from refold_store.looking import (
     fold_state,
     history_rows,
     key_for_reading,
+    keys_of,
     look,
     look_many,
     look_state,
@@ -255,10 +255,7 @@ class Run:
         declared = key_for_reading(self, key)
         if declared.scope != "run" and self.scope == 0:
             return self._home(declared).history(key, until=until)
-        run_id, number = self._run_id(), self._backend.id_of(key)
-        if run_id is None or number is None:
-            return []
-        rows = history_rows(self, run_id, number, until)
+        rows = history_rows(self, key, until)
         return [Read(self, key, declared, Found(*row), row[0], False) for row in rows]
 
     def readers(self, key: str, *, version: int | None = None) -> list[ReadRecord]:
@@ -291,8 +288,7 @@ class Run:
 
     def keys(self) -> list[str]:
         """The names of all keys ever written in this run, in byte order."""
-        run_id = self._run_id()
-        return [] if run_id is None else written_keys(self._backend, run_id)
+        return keys_of(self)
 
     def info(self) -> RunInfo:
         """Tenant, name, newest seq, times. Raises NoSuchRun."""

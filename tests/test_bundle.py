@@ -18,6 +18,7 @@ from refold import (
     RunArchived,
     StateSchema,
     Store,
+    blame,
     erase,
     fork,
     open_store,
@@ -104,6 +105,22 @@ def test_importing_again_changes_nothing(store: Store, other: Store, tmp_path: P
     assert moved.write_state("routing", QUEBEC, writer="triage_agent").version == 3
     assert import_bundle(other, path).outcome == "unchanged"
     assert [info.name for info in other.runs()] == ["clm-1"]
+
+
+def test_a_bundle_from_before_a_prune_is_unchanged(open_new: OpenNew, tmp_path: Path) -> None:
+    """The same log, whose last reads were rolled up since; inside a roll-up nothing tells, and the message says so."""
+    run = open_new(ClaimState, strict_reads=True).run("r")
+    run.write_state("note", "x", writer="triage_agent")
+    for name in ("inside", "end"):
+        run.read_state("note", reader="x")
+        export(run, tmp_path / f"{name}.refold")
+    prune(run, before="end", by="ops")
+    assert import_bundle(run.store, tmp_path / "end.refold").outcome == "unchanged"
+    with pytest.raises(TransactionInvalid, match="without the reads around seq 4, pruned since: nothing tells"):
+        import_bundle(run.store, tmp_path / "inside.refold")
+    export(run, tmp_path / "pruned.refold")
+    run.write_state("note", "y", writer="triage_agent")
+    assert import_bundle(run.store, tmp_path / "end.refold").outcome == "unchanged"
 
 
 def test_another_run_of_the_name_stays(store: Store, other: Store, tmp_path: Path) -> None:
@@ -298,3 +315,21 @@ def test_large_and_odd_values_survive(open_new: OpenNew, other: Store, tmp_path:
     export(run, tmp_path / "x.refold")
     import_bundle(other, tmp_path / "x.refold")
     assert facts(other.run(run.name)) == facts(run)
+
+
+def test_a_key_of_a_scope_stays_behind(open_new: OpenNew, other: Store, tmp_path: Path, refold_cli: Any) -> None:
+    """A bundle does not hold what a scope holds: where it was imported, such a key is absent, and `get` says why."""
+    run = open_new(ClaimState, strict_reads=True).run("r")
+    run.write_state("note", "x", writer="triage_agent")
+    run.write_state("house_rule", "y", writer="triage_agent")
+    run.read_state("house_rule", reader="x")
+    export(run, tmp_path / "r.refold")
+    import_bundle(other, tmp_path / "r.refold")
+    with open_store(other.url) as bare:
+        got = bare.run("r")
+        assert [got.peek("house_rule").absent, got.read_state("house_rule", reader="x").absent] == [True, True]
+        assert (got.history("house_rule"), [one.version for one in got.readers("house_rule")][:1]) == ([], [1])
+        with pytest.raises(ConfigError, match="what the runs of tenant 'default' share has no log in this store"):
+            blame(got, "house_rule")
+    said = refold_cli("get", "r", "house_rule", "--no-record", "--store", other.url)
+    assert (said.exit_code, "scope       tenant: its log is not in this store" in said.stdout) == (0, True)

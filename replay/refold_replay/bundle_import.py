@@ -16,13 +16,14 @@ from hashlib import file_digest
 from itertools import islice
 from pathlib import Path
 
+from refold_replay.allowances import Allowances
 from refold_replay.bundle import SIGNED, Line
 from refold_replay.bundle_checking import Checks, as_row
 from refold_replay.bundle_reader import LINE_MAX, BundleReader
 from refold_store import jsontext
 from refold_store.archived import archived
 from refold_store.errors import BundleInvalid, ReadOnlyStore, TransactionInvalid
-from refold_store.events import RUN_ARCHIVED, RUN_IMPORTED, Draft, Row
+from refold_store.events import PRUNED, RUN_ARCHIVED, RUN_IMPORTED, Draft, Row
 from refold_store.heads import RunHead
 from refold_store.names import check_name
 from refold_store.run import Run
@@ -183,8 +184,12 @@ def _compared(run: Run, number: int, checked: BundleReport, line_max: int) -> st
     place = backend.at_seq(number, checked.until)
     if place is not None and place.seq == checked.until and bytes(place.digest).hex() == checked.digest:
         return "unchanged"
-    head = backend.head(number)
-    if head is not None and head[0] < checked.until and _digest_at(checked, head[0], line_max) == bytes(head[1]):
+    head, pruned = backend.head(number), _pruned(run, number)
+    if any(gap.last == checked.until and gap.digest.hex() == checked.digest for gap in pruned.gaps.values()):
+        return "unchanged"
+    if pruned.inside(checked.until) is not None:
+        holds = f"without the reads around seq {checked.until}, pruned since: nothing tells whether it is the same"
+    elif head is not None and head[0] < checked.until and _digest_at(checked, head[0], line_max) == bytes(head[1]):
         holds = f"up to seq {head[0]}, and the bundle goes on to seq {checked.until}"
     else:
         holds = "with other events"
@@ -194,14 +199,23 @@ def _compared(run: Run, number: int, checked: BundleReport, line_max: int) -> st
     )
 
 
+def _pruned(run: Run, number: int) -> Allowances:
+    """The reads that were rolled up in a run that is there."""
+    found = Allowances()
+    for row in run._backend.spanning_rows(run._backend.sql.by_kind, number, (PRUNED,)):
+        found.add(Row(*row))
+    return found
+
+
 def _file_digest(path: str) -> str:
     with Path(path).open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
 
 def _digest_at(checked: BundleReport, seq: int, line_max: int) -> bytes | None:
-    lines = _opened(checked.path, line_max).events()
-    return next((line.digest for line in lines if line.seq == seq), None)
+    reader = _opened(checked.path, line_max)
+    gap = next((gap for gap in reader.manifest.allowed.gaps.values() if gap.last == seq), None)
+    return gap.digest if gap is not None else next((line.digest for line in reader.events() if line.seq == seq), None)
 
 
 def _bring_in(store: Store, reader: BundleReader, checks: Checks, by: str) -> None:

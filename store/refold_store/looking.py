@@ -217,6 +217,9 @@ def schema_in_force(run: Run) -> Schema:
     declared = [] if run_id is None else declared_schemas(run._backend, run_id)
     if not declared:
         check_archived(run)
+        if run.scope:
+            shared = "all runs" if run.scope > 1 else f"the runs of tenant {run.tenant!r}"
+            raise ConfigError(f"what {shared} share has no log in this store: a bundle of one run does not hold it")
         raise ConfigError(
             f"run {run.name!r} of tenant {run.tenant!r} has no state schema yet; open the store with schema=..."
         )

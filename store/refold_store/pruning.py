@@ -134,7 +134,7 @@ def aged(run: Run, older_than: str | timedelta) -> str | datetime:
     if isinstance(older_than, timedelta):
         now = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=run.now_us())
         return now - max(timedelta(0), min(older_than, now - _FIRST))
-    if not isinstance(older_than, str) or _AGE.fullmatch(older_than) is None:
+    if _AGE.fullmatch(str(older_than)) is None:
         raise ConfigError(f"{older_than!r} is not an age; write 90d, 12h, 30m or 45s")
     return f"-{older_than}"
 

@@ -226,10 +226,9 @@ class Run:
         Its `seen_seq` is the seq of the write: the newest that this look can vouch for.
         """
         declared = (self._fixed if self._fixed is not None else schema_in_force(self)).key(key)
-        if declared.scope != "run" and self.scope == 0:
-            return self._home(declared).peek(key)
-        found = look_unseen(self, key)
-        return Read(self, key, declared, found, 0 if found is None else found.seq, False)
+        home = self if self.scope else self._home(declared)
+        found = look_unseen(home, key)
+        return Read(home, key, declared, found, 0 if found is None else found.seq, False)
 
     def state(self) -> State:
         """Every key that holds a value now, in one snapshot. Not recorded."""
@@ -253,10 +252,9 @@ class Run:
     def history(self, key: str, *, until: int = MAX_SEQ) -> list[Read]:
         """Every version of a key, oldest first, deletes included."""
         declared = key_for_reading(self, key)
-        if declared.scope != "run" and self.scope == 0:
-            return self._home(declared).history(key, until=until)
-        rows = history_rows(self, key, until)
-        return [Read(self, key, declared, Found(*row), row[0], False) for row in rows]
+        home = self if self.scope else self._home(declared)
+        rows = history_rows(home, key, until)
+        return [Read(home, key, declared, Found(*row), row[0], False) for row in rows]
 
     def readers(self, key: str, *, version: int | None = None) -> list[ReadRecord]:
         """Who read a key (or one version of it), in the order of the log, each told stale or not."""

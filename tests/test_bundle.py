@@ -156,7 +156,7 @@ def test_a_signature_is_checked(store: Store, other: Store, tmp_path: Path) -> N
     assert import_bundle(other, path, public_key=mine).outcome == "imported"
 
 
-def test_redaction_leaves_commitments(open_new: OpenNew, other: Store, tmp_path: Path) -> None:
+def test_redaction_leaves_commitments(open_new: OpenNew, other: Store, tmp_path: Path, refold_cli: Any) -> None:
     """What names a sensitive key goes without its body: the file does not hold it, and everything verifies."""
     store = open_new(Person)
     run = store.run("p")
@@ -177,7 +177,13 @@ def test_redaction_leaves_commitments(open_new: OpenNew, other: Store, tmp_path:
     assert (last.kind, last.actor, last.refs) == ("run.imported", "auditor", {"redacted": got.head_seq() - 1})
     assert [bytes(e.digest) for e in got.events(until=last.seq - 1)] == [bytes(e.digest) for e in run.events()]
     assert verify(other).findings == []
-    assert import_bundle(other, path).outcome == "unchanged"
+    assert (import_bundle(other, path).outcome, import_bundle(other, path).lacking) == ("unchanged", 0)
+    export(run, tmp_path / "whole.refold")
+    erase(other, "p", key="name", version=1, by="dpo", reason="x")
+    assert [import_bundle(one, tmp_path / "whole.refold").lacking for one in (store, other)] == [0, 2]
+    assert got.state()["name"].erased
+    said = refold_cli("import", str(tmp_path / "whole.refold"), "--store", other.url)
+    assert "p: 2 events of it in this store came in redacted and stay without bodies" in said.stderr
     again = tmp_path / "again.refold"
     export(got, again)
     assert check_bundle(again).redacted

@@ -10,13 +10,13 @@ Rules of this module
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from hashlib import file_digest
 from itertools import islice
 from pathlib import Path
 
-from refold_replay.allowances import Allowances
+from refold_replay.allowances import SAYING, Allowances
 from refold_replay.bundle import SIGNED, Line
 from refold_replay.bundle_checking import Checks, as_row
 from refold_replay.bundle_reader import LINE_MAX, BundleReader
@@ -52,6 +52,8 @@ class BundleReport:
     redacted: bool
     public_key: str | None
     """The key it is signed with, in hex; the signature was checked."""
+    lacking: int = 0
+    """Events whose bodies the bundle may hold and the run does not: a redacted bundle of it was imported before."""
 
 
 def check_bundle(
@@ -91,8 +93,10 @@ def import_bundle(
     run = Run(store, checked.run, checked.tenant, _opened(path, line_max).manifest.scope)
     found = run._run_id()
     outcome = "imported" if found is None else _compared(run, found, checked, line_max)
+    if outcome == "unchanged" and not checked.redacted and found is not None:
+        return replace(checked, outcome=outcome, lacking=_lacking(run, found, checked.until))
     if dry_run or outcome == "unchanged":
-        return _outcome(checked, outcome)
+        return replace(checked, outcome=outcome)
     with store._committer.alone():
         store._backend.intern([*checks.names, by])
         reader = _opened(path, line_max)
@@ -104,7 +108,7 @@ def import_bundle(
         else:
             _bring_in(store, reader, checks, by)
         run._head.forget()
-    return _outcome(checked, outcome)
+    return replace(checked, outcome=outcome)
 
 
 def _checked(
@@ -135,13 +139,6 @@ def _report(reader: BundleReader, outcome: str) -> BundleReport:
     return BundleReport(
         str(reader.path), manifest.tenant, manifest.run, outcome, end.events, manifest.until, manifest.digest.hex(),
         manifest.redacted, None if end.public_key is None else end.public_key.hex(),
-    )  # fmt: skip
-
-
-def _outcome(report: BundleReport, outcome: str) -> BundleReport:
-    return BundleReport(
-        report.path, report.tenant, report.run, outcome, report.events, report.until, report.digest, report.redacted,
-        report.public_key,
     )  # fmt: skip
 
 
@@ -184,7 +181,7 @@ def _compared(run: Run, number: int, checked: BundleReport, line_max: int) -> st
     place = backend.at_seq(number, checked.until)
     if place is not None and place.seq == checked.until and bytes(place.digest).hex() == checked.digest:
         return "unchanged"
-    head, pruned = backend.head(number), _pruned(run, number)
+    head, pruned = backend.head(number), _allowed(run, number, (PRUNED,))
     if any(gap.last == checked.until and gap.digest.hex() == checked.digest for gap in pruned.gaps.values()):
         return "unchanged"
     if pruned.inside(checked.until) is not None:
@@ -199,12 +196,20 @@ def _compared(run: Run, number: int, checked: BundleReport, line_max: int) -> st
     )
 
 
-def _pruned(run: Run, number: int) -> Allowances:
-    """The reads that were rolled up in a run that is there."""
+def _allowed(run: Run, number: int, kinds: Iterable[int] = SAYING) -> Allowances:
+    """What the log of a run that is there says may be missing."""
     found = Allowances()
-    for row in run._backend.spanning_rows(run._backend.sql.by_kind, number, (PRUNED,)):
-        found.add(Row(*row))
+    for kind in kinds:
+        for row in run._backend.spanning_rows(run._backend.sql.by_kind, number, (kind,)):
+            found.add(Row(*row))
     return found
+
+
+def _lacking(run: Run, number: int, until: int) -> int:
+    """How many events have no body because the run came from a redacted bundle."""
+    allowed = _allowed(run, number)
+    rows = (event.row for event in run.events(until=min(until, allowed.redacted)) if event.erased)
+    return sum(allowed.erased_by(row.seq, row.kind, row.key, row.version) is None for row in rows)
 
 
 def _file_digest(path: str) -> str:

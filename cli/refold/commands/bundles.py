@@ -133,6 +133,12 @@ def import_bundles(site: Site, files: list[str], *, public_key: str | None, pers
     else:
         for one in found:
             output.say(_line(one, dry_run))
+            if one.lacking:
+                lost = output.plural(one.lacking, "event")
+                output.note(
+                    f"{output.safe(one.run)}: {lost} of it in this store came in redacted and stay without bodies; "
+                    "import this bundle into another store to have them"
+                )
         for wrong in errors:
             output.note(output.safe(wrong["message"]))
     if errors:

@@ -34,8 +34,8 @@ class Line:
 
     @property
     def known(self) -> bool:
-        """Whether a refusal says what was handed in: one for its owner keeps no difference of a delete."""
-        return "update" in self.body or self.edited is not None or self.body.get("reason") != "owner"
+        """Whether a refusal says what was handed in: an update or a delete."""
+        return "update" in self.body or self.edited is not None or self.body.get("op") == "delete"
 
     @property
     def update(self) -> Any:
@@ -194,7 +194,7 @@ def differences(lines: Sequence[Line], laws: Laws, change: Change) -> set[tuple[
             if other.outcome[line.seq][0] == "ok":
                 found.add((line.seq, "accepted instead"))
             elif line.seq in change.edit:
-                found.add((line.seq, "refused"))
+                found.add((line.seq, "edited"))
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 from claims import ONTARIO, QUEBEC, ClaimState
 from kept import Clock, walk
 
-from refold import NoSuchRun, ReadOnlyStore, Run, Store, StoreUnavailable, TransactionInvalid
+from refold import NoSuchRun, ReadOnlyStore, Run, Store, StoreUnavailable, TransactionInvalid, prune, whatif
 from refold_replay.archiving import archive, archive_old
 from refold_store.archiving import move_out
 from refold_store.erasing import erase
@@ -95,6 +95,11 @@ def test_an_archived_run_says_so(run: Run, open_new: OpenNew, tmp_path: Path, sc
         lambda: asked.at(3).state(),
         lambda: asked.at("routing@1"),
         lambda: asked.history("routing"),
+        lambda: asked.history("note"),
+        lambda: asked.at("turn:1"),
+        lambda: asked.keys(),
+        lambda: whatif(asked),
+        lambda: prune(asked, before="end", by="x"),
         lambda: asked.readers("routing"),
         lambda: asked.write_state("routing", QUEBEC, writer="triage_agent"),
         lambda: asked.write_state("reports", "x", writer="photo_agent"),

@@ -18,6 +18,7 @@ from refold import (
     RunArchived,
     StateSchema,
     Store,
+    blame,
     erase,
     fork,
     open_store,
@@ -106,6 +107,22 @@ def test_importing_again_changes_nothing(store: Store, other: Store, tmp_path: P
     assert [info.name for info in other.runs()] == ["clm-1"]
 
 
+def test_a_bundle_from_before_a_prune_is_unchanged(open_new: OpenNew, tmp_path: Path) -> None:
+    """The same log, whose last reads were rolled up since; inside a roll-up nothing tells, and the message says so."""
+    run = open_new(ClaimState, strict_reads=True).run("r")
+    run.write_state("note", "x", writer="triage_agent")
+    for name in ("inside", "end"):
+        run.read_state("note", reader="x")
+        export(run, tmp_path / f"{name}.refold")
+    prune(run, before="end", by="ops")
+    assert import_bundle(run.store, tmp_path / "end.refold").outcome == "unchanged"
+    with pytest.raises(TransactionInvalid, match="without the reads around seq 4, pruned since: nothing tells"):
+        import_bundle(run.store, tmp_path / "inside.refold")
+    export(run, tmp_path / "pruned.refold")
+    run.write_state("note", "y", writer="triage_agent")
+    assert import_bundle(run.store, tmp_path / "end.refold").outcome == "unchanged"
+
+
 def test_another_run_of_the_name_stays(store: Store, other: Store, tmp_path: Path) -> None:
     """A store that holds other events under the name refuses the bundle and keeps what it has."""
     path = tmp_path / "run.refold"
@@ -139,7 +156,7 @@ def test_a_signature_is_checked(store: Store, other: Store, tmp_path: Path) -> N
     assert import_bundle(other, path, public_key=mine).outcome == "imported"
 
 
-def test_redaction_leaves_commitments(open_new: OpenNew, other: Store, tmp_path: Path) -> None:
+def test_redaction_leaves_commitments(open_new: OpenNew, other: Store, tmp_path: Path, refold_cli: Any) -> None:
     """What names a sensitive key goes without its body: the file does not hold it, and everything verifies."""
     store = open_new(Person)
     run = store.run("p")
@@ -160,10 +177,37 @@ def test_redaction_leaves_commitments(open_new: OpenNew, other: Store, tmp_path:
     assert (last.kind, last.actor, last.refs) == ("run.imported", "auditor", {"redacted": got.head_seq() - 1})
     assert [bytes(e.digest) for e in got.events(until=last.seq - 1)] == [bytes(e.digest) for e in run.events()]
     assert verify(other).findings == []
-    assert import_bundle(other, path).outcome == "unchanged"
+    assert (import_bundle(other, path).outcome, import_bundle(other, path).lacking) == ("unchanged", 0)
+    export(run, tmp_path / "whole.refold")
+    erase(other, "p", key="name", version=1, by="dpo", reason="x")
+    assert [import_bundle(one, tmp_path / "whole.refold").lacking for one in (store, other)] == [0, 2]
+    assert got.state()["name"].erased
+    said = refold_cli("import", str(tmp_path / "whole.refold"), "--store", other.url)
+    assert "p: 2 events of it in this store came in redacted and stay without bodies" in said.stderr
     again = tmp_path / "again.refold"
     export(got, again)
     assert check_bundle(again).redacted
+
+
+def test_a_redacted_run_comes_back_from_its_archive(open_new: OpenNew, other: Store, tmp_path: Path) -> None:
+    """A run that was imported without sensitive values is archived and restored; a bundle that lacks more is not."""
+    run = open_new(Person).run("p")
+    run.write_state("name", "Jane Doe-Secret", writer="intake")
+    export(run, tmp_path / "p.refold", redact=True)
+    import_bundle(other, tmp_path / "p.refold")
+    got = other.run("p")
+    got.write_state("name", "Joan", writer="intake")
+    before = facts(got)
+    export(got, tmp_path / "less.refold", redact=True)
+    archive(got, tmp_path, by="ops")
+    file = tmp_path / f"p-{got.head_seq() - 1}.refold"
+    with pytest.raises(
+        TransactionInvalid, match=f"may have had .* import the file that `archive` wrote: '{file.name}'"
+    ):
+        import_bundle(other, tmp_path / "less.refold")
+    assert import_bundle(other, file).outcome == "restored"
+    assert facts(got)[0][:-1] == before[0]
+    assert (got.peek("name").json, verify(other).findings) == ("Joan", [])
 
 
 def test_redaction_keeps_what_explains_the_rest(open_new: OpenNew, other: Store, tmp_path: Path) -> None:
@@ -277,3 +321,21 @@ def test_large_and_odd_values_survive(open_new: OpenNew, other: Store, tmp_path:
     export(run, tmp_path / "x.refold")
     import_bundle(other, tmp_path / "x.refold")
     assert facts(other.run(run.name)) == facts(run)
+
+
+def test_a_key_of_a_scope_stays_behind(open_new: OpenNew, other: Store, tmp_path: Path, refold_cli: Any) -> None:
+    """A bundle does not hold what a scope holds: where it was imported, such a key is absent, and `get` says why."""
+    run = open_new(ClaimState, strict_reads=True).run("r")
+    run.write_state("note", "x", writer="triage_agent")
+    run.write_state("house_rule", "y", writer="triage_agent")
+    run.read_state("house_rule", reader="x")
+    export(run, tmp_path / "r.refold")
+    import_bundle(other, tmp_path / "r.refold")
+    with open_store(other.url) as bare:
+        got = bare.run("r")
+        assert [got.peek("house_rule").absent, got.read_state("house_rule", reader="x").absent] == [True, True]
+        assert (got.history("house_rule"), [one.version for one in got.readers("house_rule")][:1]) == ([], [1])
+        with pytest.raises(ConfigError, match="what the runs of tenant 'default' share has no log in this store"):
+            blame(got, "house_rule")
+    said = refold_cli("get", "r", "house_rule", "--no-record", "--store", other.url)
+    assert (said.exit_code, "scope       tenant: its log is not in this store" in said.stdout) == (0, True)

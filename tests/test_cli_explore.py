@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from math import nan
 from typing import Any
 
 import pytest
 
-from refold import open_store
+from refold import InvalidValue, NotExact, open_store
 from refold_store.erasing import erase
 from refold_store.forking import fork
 from refold_store.pruning import prune
@@ -285,6 +286,23 @@ def test_sensitive_values_are_masked(words: list[str], form: list[str], secrets:
     """No value, no basis, no name inside a value of a sensitive key is shown unless asked for."""
     masked = refold_cli(*words, *form, "--store", secrets)
     assert (masked.exit_code, SECRET in masked.stdout + masked.stderr) == (0, False)
+    assert SECRET in refold_cli(*words, *form, "--show-sensitive", "--store", secrets).stdout
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize("words", [["events", "r"], ["log", "r"], ["whatif", "r", "--owner", "iban=sales"]])
+def test_refusals_of_a_sensitive_key_are_masked(
+    words: list[str], form: list[str], secrets: str, refold_cli: Cli
+) -> None:
+    """The path of a refusal holds names inside the value: it shows where it is none of these, and if asked for."""
+    with open_store(secrets, {"keys": KEYS}) as store:
+        with pytest.raises(NotExact):
+            store.run("r").write_state("iban", {SECRET: nan}, writer="billing")
+        with pytest.raises(InvalidValue):
+            store.run("r").write_state("iban", 1, writer="billing", basis=1)  # type: ignore[arg-type]
+    shown = refold_cli(*words, *form, "--store", secrets).stdout
+    assert SECRET not in shown
+    assert ('"path":"basis"' in shown) == (words[0] == "events" and form == ["--json"])
     assert SECRET in refold_cli(*words, *form, "--show-sensitive", "--store", secrets).stdout
 
 

@@ -90,7 +90,7 @@ def test_erase_a_tenant_and_vacuum(cli: Cli, claims_url: str) -> None:
     assert (found["run"], found["vacuumed"], found["events"]) == (None, True, 8)
     assert set(found) == {
         "run", "tenant", "key", "version", "by", "reason", "dry_run", "events", "values", "keys", "logs", "suspects",
-        "suspect_count", "readers", "archived_runs", "vacuumed",
+        "suspect_count", "readers", "archived_runs", "elsewhere", "vacuumed",
     }  # fmt: skip
     assert holds(claims_url, b"QC-2231") == []
 

@@ -371,6 +371,9 @@ def test_mistakes_are_told(run: Run, open_new: OpenNew) -> None:
         erase(store, "clm-1", key="note", version=2, **WHY)
     with pytest.raises(NoSuchVersion):
         erase(store, "clm-1", key="decision", version=1, **WHY)
+    for version in (True, 1.0, "1"):
+        with pytest.raises(ConfigError, match="a version is a whole number, not"):
+            erase(store, "clm-1", key="note", version=version, **WHY)  # type: ignore[arg-type]
     for wrong in (
         {"run": "clm-1", "by": "x", "reason": " "},
         {"by": "x", "reason": "y"},

@@ -116,6 +116,11 @@ def test_by_age(run: Run, clock: Clock) -> None:
     assert prune(run, older_than="11d", by="ops", dry_run=True).reads == 0
     assert prune(run, older_than="9d", by="ops", dry_run=True).reads == 7
     assert prune(run, older_than=timedelta(days=9), by="ops", dry_run=True).reads == 7
+    assert prune(run, older_than=timedelta.max, by="ops", dry_run=True).reads == 0
+    assert prune(run, older_than=timedelta(-9), by="ops", dry_run=True).reads == 8
+    for wrong in (90, True, "soon"):
+        with pytest.raises(ConfigError, match="is not an age"):
+            prune(run, older_than=wrong, by="ops")  # type: ignore[arg-type]
     clock.now += DAY
     report = prune(run.store, older_than="12h", by="ops")
     assert {(one.tenant, one.run): one.reads for one in report.runs} == {("default", "clm-1"): 8, ("acme", "clm-2"): 1}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from sound import SCHEMA, fill, found, where
 from refold import open_store
 from refold_replay.findings import FINDINGS_MAX
 from refold_replay.verify import verify
-from refold_store.errors import NoSuchRun
+from refold_store.errors import ConfigError, NoSuchRun
 from refold_store.events import commit, header, pack_names, pack_numbers, pack_rest
 
 WRITTEN, READ, TXN, LATE = "routing@2", "read", "txn", "late"
@@ -173,6 +176,23 @@ def test_a_broken_file_is_named_and_not_raised(sqlite_url: str) -> None:
     data[at : at + 40] = b"\xff" * 40
     path.write_bytes(data)
     assert not verify(sqlite_url).ok
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.95])
+def test_a_file_cut_off_is_a_finding(sqlite_url: str, part: float, refold_cli: Callable[..., Any]) -> None:
+    """A file that does not even open is a finding, in Python, in the text and in JSON; no level is still a mistake."""
+    with open_store(sqlite_url, SCHEMA) as store:
+        fill(store)
+    path = sqlite_url.removeprefix("sqlite:///")
+    os.truncate(path, int(os.path.getsize(path) * part))
+    report = verify(sqlite_url)
+    assert [(one.damage, one.run, report.ok) for one in report.findings] == [("unreadable", "", False)]
+    said = refold_cli("verify", "--store", sqlite_url)
+    assert (said.exit_code, said.stdout.startswith("the store: unreadable: "), said.stderr) == (1, True, "")
+    found = json.loads(refold_cli("verify", "r", "--json", "--store", sqlite_url).stdout)
+    assert (found["ok"], [one["damage"] for one in found["findings"]]) == (False, ["unreadable"])
+    with pytest.raises(ConfigError):
+        verify(sqlite_url, level="none")  # type: ignore[arg-type]
 
 
 def test_chosen_runs_only(url: str) -> None:

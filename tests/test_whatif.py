@@ -405,6 +405,22 @@ def test_a_refused_update_that_was_not_kept(open_new: Open) -> None:
     assert found.differences[0].message == "the refused update was not kept"
 
 
+def test_a_refused_delete_is_judged(open_new: Open) -> None:
+    """A refusal says that it was a delete, so that another owner's rules tell what would have become of it."""
+    run = open_new(ClaimState).run("r")
+    run.write_state("note", "x", writer="triage_agent")
+    with pytest.raises(NotOwner):
+        run.delete_state("note", writer="billing")
+    with pytest.raises(Refused), run.transaction() as tx:
+        tx.delete_state("note", writer="triage_agent", expected_version=7)
+    run.store.flush()
+    assert [event.body["op"] for event in run.events(("state.refused",))] == ["delete", "delete"]
+    found = whatif(run, owners={"note": "billing"})
+    assert told(found) == [(3, "refused"), (4, "accepted instead")]
+    run.write_state("note", "y", writer="triage_agent")
+    assert [one.key for one in whatif(run, owners={"note": "billing"}).final] == ["note"]
+
+
 def _erased(run: Run, seqs: set[int]) -> list[Event]:
     """A run's events, some with their bodies erased."""
     found = []
@@ -503,4 +519,5 @@ def test_a_refusal_cannot_be_skipped(run: Run) -> None:
     with pytest.raises(ConfigError, match="nothing to skip"):
         whatif(run, skip=[9])
     assert told(whatif(run, edit={9: "fits"})) == [(9, "accepted instead")]
-    assert told(whatif(run, edit={9: 4})) == [(9, "refused")]
+    found = whatif(run, edit={9: 4})
+    assert [(one.seq, one.what, one.reason) for one in found.differences] == [(9, "edited", "invalid")]

@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 
 CELL = 200
 """Most characters of a value in one cell of a table."""
-OPEN_MEMBERS = frozenset({"keys", "key", "version", "what", "to", "path"})
+OPEN_MEMBERS = frozenset({"keys", "key", "version", "what", "to"})
 """Members of an event's body that hold no part of a value. An imported event may have any others."""
 
 
 def time_of(when: datetime | None) -> str | None:
     """A time in full, or None."""
     return None if when is None else at_time(when)
+
+
+OPEN_VALUES = {"path": frozenset({"$", "basis", "based_on", "expected_version"}), "op": frozenset({"delete"})}
+"""Of other members what shows for all that: a path into a sensitive value holds the names inside it."""
 
 
 def content(read: Read, show_sensitive: bool) -> dict[str, Any]:
@@ -192,6 +196,10 @@ class Events:
         if self._show or not self._sensitive.named(event):
             return body, refs, False
         known = OPEN_MEMBERS | {"reason"} if event.kind == "state.refused" else OPEN_MEMBERS  # there it is a code
-        masked = {name: value if name in known else MASK for name, value in body.items()}
+        masked = {name: value if name in known or _is_open(name, value) else MASK for name, value in body.items()}
         left = {name: value for name, value in refs.items() if name not in HIDDEN_REFS}
         return masked, left, masked != body or left != refs
+
+
+def _is_open(name: str, value: Any) -> bool:
+    return isinstance(value, str) and value in OPEN_VALUES.get(name, ())

@@ -10,18 +10,20 @@ Rules of this module
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import file_digest
 from itertools import islice
 from pathlib import Path
 
+from refold_replay.allowances import SAYING, Allowances
 from refold_replay.bundle import SIGNED, Line
 from refold_replay.bundle_checking import Checks, as_row
 from refold_replay.bundle_reader import LINE_MAX, BundleReader
 from refold_store import jsontext
 from refold_store.archived import archived
 from refold_store.errors import BundleInvalid, ReadOnlyStore, TransactionInvalid
-from refold_store.events import KINDS, RUN_ARCHIVED, RUN_IMPORTED, Draft, Row
+from refold_store.events import PRUNED, RUN_ARCHIVED, RUN_IMPORTED, Draft, Row
 from refold_store.heads import RunHead
 from refold_store.names import check_name
 from refold_store.run import Run
@@ -50,8 +52,8 @@ class BundleReport:
     redacted: bool
     public_key: str | None
     """The key it is signed with, in hex; the signature was checked."""
-    still_redacted: bool = False
-    """Whether the run that is there lacks what an earlier, redacted bundle left out, and this one holds."""
+    lacking: int = 0
+    """Events whose bodies the bundle may hold and the run does not: a redacted bundle of it was imported before."""
 
 
 def check_bundle(
@@ -91,9 +93,8 @@ def import_bundle(
     run = Run(store, checked.run, checked.tenant, _opened(path, line_max).manifest.scope)
     found = run._run_id()
     outcome = "imported" if found is None else _compared(run, found, checked, line_max)
-    if outcome == "unchanged" and not checked.redacted:
-        lacks = any("redacted" in event.refs for event in run.events([KINDS[RUN_IMPORTED]]))
-        return replace(checked, outcome=outcome, still_redacted=lacks)
+    if outcome == "unchanged" and not checked.redacted and found is not None:
+        return replace(checked, outcome=outcome, lacking=_lacking(run, found, checked.until))
     if dry_run or outcome == "unchanged":
         return replace(checked, outcome=outcome)
     with store._committer.alone():
@@ -170,14 +171,22 @@ def _compared(run: Run, number: int, checked: BundleReport, line_max: int) -> st
             raise TransactionInvalid(
                 f"run {run.name!r} was archived into {refs.get('bundle')!r}; this bundle is another one"
             )
-        if checked.redacted:
-            raise TransactionInvalid(f"run {run.name!r} was archived whole; this bundle lacks its sensitive values")
+        if checked.redacted and _file_digest(checked.path) != refs.get("sha256"):
+            # The archive's own file lacks what the run lacked, once imported without it; another one may lack more.
+            raise TransactionInvalid(
+                f"this bundle lacks sensitive values that run {run.name!r} may have had when it was archived; "
+                f"import the file that `archive` wrote: {refs.get('bundle')!r}, SHA-256 {refs.get('sha256')}"
+            )
         return "restored"
     place = backend.at_seq(number, checked.until)
     if place is not None and place.seq == checked.until and bytes(place.digest).hex() == checked.digest:
         return "unchanged"
-    head = backend.head(number)
-    if head is not None and head[0] < checked.until and _digest_at(checked, head[0], line_max) == bytes(head[1]):
+    head, pruned = backend.head(number), _allowed(run, number, (PRUNED,))
+    if any(gap.last == checked.until and gap.digest.hex() == checked.digest for gap in pruned.gaps.values()):
+        return "unchanged"
+    if pruned.inside(checked.until) is not None:
+        holds = f"without the reads around seq {checked.until}, pruned since: nothing tells whether it is the same"
+    elif head is not None and head[0] < checked.until and _digest_at(checked, head[0], line_max) == bytes(head[1]):
         holds = f"up to seq {head[0]}, and the bundle goes on to seq {checked.until}"
     else:
         holds = "with other events"
@@ -187,9 +196,31 @@ def _compared(run: Run, number: int, checked: BundleReport, line_max: int) -> st
     )
 
 
+def _allowed(run: Run, number: int, kinds: Iterable[int] = SAYING) -> Allowances:
+    """What the log of a run that is there says may be missing."""
+    found = Allowances()
+    for kind in kinds:
+        for row in run._backend.spanning_rows(run._backend.sql.by_kind, number, (kind,)):
+            found.add(Row(*row))
+    return found
+
+
+def _lacking(run: Run, number: int, until: int) -> int:
+    """How many events have no body because the run came from a redacted bundle."""
+    allowed = _allowed(run, number)
+    rows = (event.row for event in run.events(until=min(until, allowed.redacted)) if event.erased)
+    return sum(allowed.erased_by(row.seq, row.kind, row.key, row.version) is None for row in rows)
+
+
+def _file_digest(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
 def _digest_at(checked: BundleReport, seq: int, line_max: int) -> bytes | None:
-    lines = _opened(checked.path, line_max).events()
-    return next((line.digest for line in lines if line.seq == seq), None)
+    reader = _opened(checked.path, line_max)
+    gap = next((gap for gap in reader.manifest.allowed.gaps.values() if gap.last == seq), None)
+    return gap.digest if gap is not None else next((line.digest for line in reader.events() if line.seq == seq), None)
 
 
 def _bring_in(store: Store, reader: BundleReader, checks: Checks, by: str) -> None:

@@ -66,7 +66,7 @@ class Difference:
     what: What
     sides: Sides = NO_SIDES
     reason: str | None = None
-    """Of a refusal: its one word."""
+    """Of a refusal, or of an edited one that would be refused all the same: its one word."""
     message: str | None = None
     sees: str | None = None
     """Of a read: what it would have seen, `routing@1`, in a few words."""

@@ -36,7 +36,7 @@ _OUTSIDE = frozenset(("request_reused", "schema_changed"))
 _BESIDE = frozenset(("based_on", "expected_version", "basis"))
 """Paths of refusals that are not about the update."""
 _WITH_UPDATE = frozenset(("conflict", "invariant", "reducer", "basis_required"))
-"""Refusals that keep the update of a write; without one they refused a delete."""
+"""Refusals that keep the update of a write; without one they refused a delete, in logs that do not say so (`op`)."""
 
 _BRING = "open the store with the schema that declares it, or give that schema"
 
@@ -112,7 +112,7 @@ class Attempt:
 
     def update(self) -> Any:
         """What the writer handed in. Raises Unjudged."""
-        if self.kind == DELETED:
+        if self.kind == DELETED or (self.kind == REFUSED and self.document.get("op") == "delete"):
             return DELETE
         if self.body is None:
             raise Unjudged("its value was erased")

@@ -224,7 +224,7 @@ class Refolding:
     def _refused(self, attempt: Attempt, before: dict[str, Held], error: Refused) -> None:
         if attempt.kind == REFUSED:
             if attempt.edited:
-                self._say(attempt, "refused", reason=error.reason, message=error.detail)
+                self._say(attempt, "edited", reason=error.reason, message=error.detail)
             return
         self._gone(attempt, before)
         self._say(attempt, "refused", self._sides(attempt, None), reason=error.reason, message=error.detail)

@@ -25,7 +25,7 @@ from refold_replay.passages import verify_passages
 from refold_replay.sources import Progress
 from refold_replay.stretches import Source, Stretch, verify_frames, verify_stretch
 from refold_replay.workers import verify_apart
-from refold_store.errors import ConfigError, NoSuchRun, RefoldError
+from refold_store.errors import ConfigError, Damaged, NoSuchRun, RefoldError
 from refold_store.store import Store, open_store
 
 Level = Literal["digest", "full"]
@@ -53,18 +53,24 @@ def verify(
     `anchor`: also hold them against one or more anchors; with `public_key` these must be signed with its private part.
     Raises NoSuchRun for a run that is not there. Damage is not raised: it is in the report.
     """
-    if not isinstance(store, Store):
-        with open_store(store, read_only=True, create=False) as opened:
-            return verify(
-                opened, runs, tenant=tenant, level=level, anchor=anchor, public_key=public_key, progress=progress,
-                workers=workers,
-            )  # fmt: skip
     if level not in ("digest", "full"):
         raise ConfigError(f"there is no level {level!r}; use 'digest' or 'full'")
+    if not isinstance(store, Store):
+        try:
+            with open_store(store, read_only=True, create=False) as opened:
+                return verify(
+                    opened, runs, tenant=tenant, level=level, anchor=anchor, public_key=public_key, progress=progress,
+                    workers=workers,
+                )  # fmt: skip
+        except Damaged as error:
+            return unreadable(error, level)
     started = time.perf_counter()
     store.flush()
     source, report = Source(store._backend), VerifyReport(level)
-    listed = _listed(source)
+    try:
+        listed = _listed(source)
+    except Damaged as error:
+        return unreadable(error, level)
     anchors = _anchors(anchor)
     places = None if runs is None else [(tenant or "default", one) if isinstance(one, str) else one for one in runs]
     wanted = _wanting(places, tenant)
@@ -89,6 +95,11 @@ def verify(
     report.findings.sort(key=lambda found: (str(found.tenant), str(found.run), found.seq is None, found.seq or 0))
     report.seconds = time.perf_counter() - started
     return report
+
+
+def unreadable(error: Damaged, level: Level) -> VerifyReport:
+    """The report on a store that cannot even be opened, a file that was cut in half, say."""
+    return VerifyReport(level, findings=[Finding("", "", None, "unreadable", str(error))])
 
 
 Listed = tuple[int, str, str, int, int | None, int | None]

@@ -22,6 +22,7 @@ from refold_replay.changing import KEEP, SKIP, ChangeOf, Changes, Rules
 from refold_replay.differences import Difference, KeyDifference, WhatIf
 from refold_replay.refolding import Refolding
 from refold_store.declare import compile_schema
+from refold_store.erased import check_archived
 from refold_store.errors import ConfigError, NoSuchMoment
 from refold_store.events import DELETED, REFUSED, WRITTEN, Event
 from refold_store.looking import schema_in_force
@@ -51,9 +52,10 @@ def whatif(
     a value of `edit` is what the writer would have handed in. `conditions` maps names of invariants, new ones too, to
     expressions, or to None to take one away. `schema` is whatever compile_schema takes, in force from the start.
     `change` is asked for each write, delete and refusal and answers KEEP, SKIP or a new value.
-    Raises NoSuchRun, NoSuchMoment, NoSuchVersion, UnknownKey, ConfigError.
+    Raises NoSuchRun, RunArchived, NoSuchMoment, NoSuchVersion, UnknownKey, ConfigError.
     """
     head = run.info().head_seq
+    check_archived(run)
     compiled = None if schema is None else compile_schema(schema)
     rules = Rules(schema=compiled, reducers=reducers, owners=owners, conditions=conditions)
     if rules:

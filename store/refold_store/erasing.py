@@ -3,6 +3,8 @@
 Rules of this module
 - One transaction appends `value.erased` to every log that shows a covered row, and puts the rows' commitments in the
   place of salt and body. Runs that share rows (a run, its forks) change together; families of runs one after the other.
+- Forks with a copy of the rows, and their forks, change in the same transaction: a copy is no way out. Of what holds a
+  copy and is no fork of it (the run it was copied from, say) the report tells.
 - A row lies in one log and is shown by its forks: each of them says that it was erased, so that each verifies alone.
 - Erasing what is erased already records nothing.
 """
@@ -10,84 +12,34 @@ Rules of this module
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from refold_store import jsontext
 from refold_store.archived import archived
-from refold_store.backend import MAX_SEQ, Backend, RunRow
+from refold_store.backend import MAX_SEQ, Backend
+from refold_store.descent import Ask, copied_lines, line_of, shared
 from refold_store.erased import check_archived, refs_of
 from refold_store.errors import ConfigError, NoSuchVersion, ReadOnlyStore
-from refold_store.events import ERASED, Draft, Event, Row
+from refold_store.events import ERASED, Draft, Row
 from refold_store.keeping_sql import KEEPING_SQL
 from refold_store.listing import SCOPE_NAMES, list_runs
 from refold_store.looking import key_for_reading
 from refold_store.names import check_name
+from refold_store.remains import (
+    Erased,
+    EraseReport,
+    Plan,
+    What,
+    list_copies,
+    list_global,
+    list_suspects,
+    row_of,
+)
 from refold_store.run import SCOPES, Run
 from refold_store.store import PAGE, Store
 from refold_store.together import Ledger, reach, together
 
-LISTED_MAX = 50
-"""Later versions and dependents that a report lists of each; it counts all."""
-
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Erased:
-    """What was erased in one log. `seq` is that of its `value.erased` (0 in a dry run), `events` counts own rows."""
-
-    tenant: str
-    run: str
-    scope: str
-    seq: int
-    until: int
-    events: int
-
-
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """What may hold the erased value: a later version, a write that states it rests on it, a refusal (version 0)."""
-
-    run: str
-    key: str
-    version: int
-    seq: int
-    why: str
-
-
-@dataclass(slots=True)
-class EraseReport:
-    """What an erase did, and what it left. `dry_run`: nothing was changed."""
-
-    key: str | None
-    version: int | None
-    by: str
-    reason: str
-    dry_run: bool
-    logs: list[Erased] = field(default_factory=list)
-    events: int = 0
-    """Rows erased."""
-    values: int = 0
-    """Writes among them."""
-    keys: dict[str, int] = field(default_factory=dict)
-    """How many events of each key."""
-    suspects: list[Suspect] = field(default_factory=list)
-    """Versions that may still hold it, LISTED_MAX of each kind at most."""
-    suspect_count: int = 0
-    readers: list[str] = field(default_factory=list)
-    """Who had read what was erased: their later writes may hold parts of it."""
-    archived: list[str] = field(default_factory=list)
-    """Runs whose events are in bundles: nothing of them could be erased."""
-
-
-@dataclass(frozen=True, slots=True)
-class _What:
-    key: str | None
-    number: int | None
-    version: int | None
-    by: str
-    reason: str
 
 
 def erase(
@@ -106,13 +58,14 @@ def erase(
     """Erase a run's values for good: all of them, those of a `key`, or one `version` of it. `by` is who, `reason` why.
 
     Without a run, `everything_of_tenant=True` means all runs of the tenant, and what its runs share; with `key` that
-    key in each. Values that forks share are gone in all of them. Raises NoSuchRun, UnknownKey, NoSuchVersion,
+    key in each. Values that forks share, or hold a copy of, are gone in all of them; `elsewhere` of the report names
+    where they may stand yet. Raises NoSuchRun, UnknownKey, NoSuchVersion,
     RunArchived, ReadOnlyStore.
     """
     _check(store, run, key, version, by, reason, everything_of_tenant, dry_run)
     backend = store._backend
     number = None if key is None else backend.id_of(key)
-    what = _What(key, number, version, check_name("actor", by), reason)
+    what = What(key, number, version, check_name("actor", by), reason, run)
     report = EraseReport(key, version, by, reason, dry_run)
     store.flush()
     families = _families(store, tenant, report) if run is None else [_target(store, run, tenant, what)]
@@ -121,6 +74,8 @@ def erase(
             _erase_family(store, family, what, report)
         if progress is not None:
             progress(done + 1, len(families), family[-1].name)
+    if run is None and (key is None or number is not None):
+        list_global(store, tenant, what, report)
     return report
 
 
@@ -131,13 +86,15 @@ def _check(
         raise ReadOnlyStore("the store was opened read-only; open it without read_only=True to erase")
     if (run is None) is not all_:
         raise ConfigError("erase one run, by its name, or with everything_of_tenant=True all of a tenant; not both")
+    if version is not None and type(version) is not int:
+        raise ConfigError(f"a version is a whole number, not {version!r}")
     if version is not None and (key is None or run is None):
         raise ConfigError("a version is of one key of one run: name both")
     if not reason.strip():
         raise ConfigError("say why it is erased: reason='...'; it stays on the record")
 
 
-def _target(store: Store, name: str, tenant: str, what: _What) -> list[Run]:
+def _target(store: Store, name: str, tenant: str, what: What) -> list[Run]:
     """The run that holds what is to be erased: a key of a scope lies in the scope's run."""
     run = store.run(name, tenant)
     run.info()
@@ -174,29 +131,15 @@ def _families(store: Store, tenant: str, report: EraseReport) -> list[list[Run]]
 # --- one family of runs --------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Plan:
-    """What one transaction erases: up to which seq of each log, and which rows there are."""
-
-    until: dict[int, int]
-    first: dict[int, int] = field(default_factory=dict)
-    """The first row to erase among each log's own."""
-    rows: dict[int, int] = field(default_factory=dict)
-    values: int = 0
-    keys: dict[int | None, tuple[int, int]] = field(default_factory=dict)
-    """Events and first seq, by key."""
-
-
-def _erase_family(store: Store, family: list[Run], what: _What, report: EraseReport) -> None:
+def _erase_family(store: Store, family: list[Run], what: What, report: EraseReport) -> None:
     backend = store._backend
-    targets = [number for run in family if (number := run._run_id()) is not None]
     if report.dry_run:
-        plan = _planned(store, targets, what, backend.query)
+        plan = _planned(store, family, what, backend.query)
         named = [(_named(backend, log), until) for log, until in _shown(backend, plan)]
         logs = [replace(one, until=min(one.until, until)) for one, until in named]
     else:
-        concerned = _reach(store, targets)
-        plan, logs = together(store, concerned, [what.by], lambda ledger: _apply(ledger, targets, what))
+        concerned = _reach(store, family, what, backend.query)
+        plan, logs = together(store, concerned, [what.by], lambda ledger: _apply(ledger, family, what))
     report.events += sum(plan.rows.values())
     report.values += plan.values
     names = backend.learn(key for key in plan.keys if key is not None)
@@ -204,16 +147,18 @@ def _erase_family(store: Store, family: list[Run], what: _What, report: EraseRep
         if number is not None:
             report.keys[names[number]] = report.keys.get(names[number], 0) + count
     report.logs += [replace(log, events=plan.rows.get(_id(backend, log), 0)) for log in logs]
-    if logs and what.key is not None:
-        for run in family:
-            _list_suspects(run, plan, what, report)
+    for run in family:
+        if logs and what.key is not None:
+            list_suspects(run, plan, what, report)
+        if what.run is not None and run._run_id() is not None and not run.scope:
+            list_copies(run, plan, what, report)
 
 
-def _apply(ledger: Ledger, targets: list[int], what: _What) -> tuple[_Plan, list[Erased]]:
+def _apply(ledger: Ledger, family: list[Run], what: What) -> tuple[Plan, list[Erased]]:
     """The one transaction: the events, then the rows, then the keyframes that were made from them."""
     backend = ledger.backend
     sql = KEEPING_SQL[backend.name]
-    plan = _planned(ledger.store, targets, what, backend.writer_query)
+    plan = _planned(ledger.store, family, what, backend.writer_query)
     logs = []
     for log, until in _shown(backend, plan):
         until = min(until, ledger.head(log).seq)
@@ -230,18 +175,34 @@ def _apply(ledger: Ledger, targets: list[int], what: _What) -> tuple[_Plan, list
     return plan, logs
 
 
-def _reach(store: Store, targets: list[int]) -> dict[int, int]:
-    """The logs that make up the targets, and all forks that share their rows."""
+def _reach(store: Store, family: list[Run], what: What, ask: Ask) -> dict[int, int]:
+    """The logs that make up a family, all forks that share their rows, and forks with a copy of them."""
     until: dict[int, int] = {}
-    for run in targets:
-        for log, _first, last in store._backend.pieces(run):
+    for run in family:
+        for log, _first, last in () if (number := run._run_id()) is None else store._backend.pieces(number):
             until[log] = max(until.get(log, 0), last)
-    return reach(store, until)
+    until = reach(store, until)
+    if what.run is None or family[0].scope:
+        return until  # all runs of the tenant have their turn; the run of a scope has no forks
+    return reach(store, until | _copied(store._backend, family[0].tenant, until, ask))
 
 
-def _planned(store: Store, targets: list[int], what: _What, ask: Callable[..., list[Any]]) -> _Plan:
+def _copied(backend: Backend, tenant: str, until: dict[int, int], ask: Ask) -> dict[int, int]:
+    """Up to which seq forks of the given logs hold their own copy of those rows."""
+    found: dict[int, int] = {}
+    copies = copied_lines(backend, tenant, ask)
+    lines = {log: line_of(backend, log) for log in until} if copies else {}
+    for copy, line in copies.items():
+        for log, other in lines.items():
+            if log != copy and line.goes_on_from(other):
+                upto = shared(backend, log, copy, min(line.parts_from(other), until[log]), ask)
+                found[copy] = max(upto, found.get(copy, 0), until.get(copy, 0))
+    return found
+
+
+def _planned(store: Store, family: list[Run], what: What, ask: Ask) -> Plan:
     backend = store._backend
-    plan = _Plan(_reach(store, targets))
+    plan = Plan(_reach(store, family, what, ask))
     survey = KEEPING_SQL[backend.name].survey
     for log, until in plan.until.items():
         for key, count, values, first in ask(survey, (log, until, what.number, what.version)):
@@ -253,7 +214,7 @@ def _planned(store: Store, targets: list[int], what: _What, ask: Callable[..., l
     return plan
 
 
-def _shown(backend: Backend, plan: _Plan) -> Iterator[tuple[int, int]]:
+def _shown(backend: Backend, plan: Plan) -> Iterator[tuple[int, int]]:
     """(log, last seq) of the logs that show a row to erase, their own or an ancestor's."""
     for log, until in sorted(plan.until.items()):
         if any(piece in plan.first and plan.first[piece] <= last for piece, _, last in backend.pieces(log, until)):
@@ -261,7 +222,7 @@ def _shown(backend: Backend, plan: _Plan) -> Iterator[tuple[int, int]]:
 
 
 def _named(backend: Backend, log: int) -> Erased:
-    row = RunRow(*backend.query(backend.sql.runs_all, (log - 1, 1))[0])
+    row = row_of(backend, log)
     return Erased(row.tenant, row.name, SCOPE_NAMES[row.scope], 0, row.head, 0)
 
 
@@ -269,58 +230,6 @@ def _id(backend: Backend, log: Erased) -> int:
     found = backend.find_run(log.tenant, SCOPES[log.scope], log.run)
     assert found is not None
     return found
-
-
-# --- what may still hold it ----------------------------------------------------------------------
-
-
-def _list_suspects(run: Run, plan: _Plan, what: _What, report: EraseReport) -> None:
-    """Later versions of the key, writes that state they rest on it, and who had read it."""
-    backend, run_id = run._backend, run._run_id()
-    assert run_id is not None
-    assert what.key is not None
-    mine = [(log, first, last) for log, first, last in backend.pieces(run_id) if log in plan.first]
-    start = min((plan.first[log] for log, _first, last in mine if plan.first[log] <= last), default=MAX_SEQ)
-    if start == MAX_SEQ:
-        return
-    for seq, version in backend.spanning(backend.sql.versions, run_id, (what.number,)):
-        if what.version is not None and version > what.version:
-            _add(report, Suspect(run.name, what.key, version, seq, "a later version of the key"))
-    line = {log for log, _first, _last in backend.pieces(run_id)}
-    for fork in plan.until.keys() - line:
-        for seq, version in backend.query(backend.sql.versions, (fork, what.number, MAX_SEQ)):
-            if what.version is None or version > what.version:
-                why = "a later version in a fork"
-                _add(report, Suspect(_named(backend, fork).run, what.key, version, seq, why))
-    for event in run.events(("state.written", "state.refused"), after=start):
-        if event.kind == "state.refused":
-            if (shown := _shows(event, what)) is not None:
-                _add(report, Suspect(run.name, event.key or "", 0, event.seq, shown))
-            continue
-        for key, version in event.refs.get("based_on", ()):
-            if key == what.key and what.version in (None, version) and event.key != what.key:
-                _add(
-                    report,
-                    Suspect(run.name, event.key or "", event.version or 0, event.seq, f"rests on {key}@{version}"),
-                )
-                break
-    for one in run.readers(what.key, version=what.version):
-        if one.reader not in report.readers:
-            report.readers.append(one.reader)
-
-
-def _shows(event: Event, what: _What) -> str | None:
-    """Why a refused write may hold what was erased: it stays when one version goes; rules quote what they judge."""
-    if event.key == what.key:
-        return "a refused write of the key" if what.version is not None and not event.erased else None
-    quoted = event.body.get("reason") == "invariant" and f"{what.key}=" in str(event.body.get("message"))
-    return "its refusal quotes the key's value" if quoted else None
-
-
-def _add(report: EraseReport, suspect: Suspect) -> None:
-    report.suspect_count += 1
-    if report.suspect_count <= LISTED_MAX:
-        report.suspects.append(suspect)
 
 
 # --- forks made later ----------------------------------------------------------------------------

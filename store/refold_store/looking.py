@@ -15,7 +15,7 @@ from refold_store.erased import check_archived, error_of
 from refold_store.errors import ConfigError, UnknownKey
 from refold_store.events import DELETED, WRITTEN
 from refold_store.fold import ABSENT, WHOLE, fold_updates, value_text
-from refold_store.heads import declared_schemas, fold_from_frame
+from refold_store.heads import declared_schemas, fold_from_frame, written_keys
 from refold_store.keys import Key
 from refold_store.reads import State
 from refold_store.schema import Schema
@@ -102,9 +102,20 @@ def look_state(run: Run, upto: int) -> State:
     return State(run, seq, held, lambda key: key_for_reading(run, key))
 
 
-def history_rows(run: Run, run_id: int, number: int, upto: int) -> list[Any]:
+def keys_of(run: Run) -> list[str]:
+    """The names of all keys ever written in a run, in byte order."""
+    run_id = run._run_id()
+    found = [] if run_id is None else written_keys(run._backend, run_id)
+    if not found:
+        check_archived(run)
+    return found
+
+
+def history_rows(run: Run, key: str, upto: int) -> list[Any]:
     """The state events of a key up to a seq, oldest first."""
-    rows = run._backend.spanning(run._backend.sql.history, run_id, (number,), upto)
+    run_id, number = run._run_id(), run._backend.id_of(key)
+    asked = run._backend.sql.history
+    rows = [] if run_id is None or number is None else run._backend.spanning(asked, run_id, (number,), upto)
     if not rows:
         check_archived(run)
     return rows
@@ -206,6 +217,9 @@ def schema_in_force(run: Run) -> Schema:
     declared = [] if run_id is None else declared_schemas(run._backend, run_id)
     if not declared:
         check_archived(run)
+        if run.scope:
+            shared = "all runs" if run.scope > 1 else f"the runs of tenant {run.tenant!r}"
+            raise ConfigError(f"what {shared} share has no log in this store: a bundle of one run does not hold it")
         raise ConfigError(
             f"run {run.name!r} of tenant {run.tenant!r} has no state schema yet; open the store with schema=..."
         )

@@ -121,6 +121,7 @@ def _at_turn(run: Run, text: str, head: int) -> Resolved:
         rows = run._backend.spanning(run._backend.sql.turn_end, run_id, (number,))
     seq = max((row[0] for row in rows if row[0] is not None), default=0)
     if not seq:
+        check_archived(run)
         raise NoSuchMoment(f"run {run.name!r} has no turn {_shown(number)}", moment=text)
     return _whole(run, seq, seq, head)
 

@@ -214,10 +214,19 @@ def _short(value: Any) -> str:
 
 
 def refusal(
-    error: Refused, *, writer: str, key: str, owner: str | None, update: bytes | None, unit: Unit | None = None
+    error: Refused,
+    *,
+    writer: str,
+    key: str,
+    owner: str | None,
+    update: bytes | None,
+    delete: bool = False,
+    unit: Unit | None = None,
 ) -> Draft:
-    """The `state.refused` event of a write that was not accepted."""
+    """The `state.refused` event of a write that was not accepted. One of a unit without an update is a delete."""
     body: dict[str, Any] = {"reason": error.reason, "message": error.detail}
+    if delete or (unit is not None and update is None):
+        body["op"] = "delete"
     if error.path is not None:
         body["path"] = error.path
     if update is not None:

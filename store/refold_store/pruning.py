@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from refold_store import jsontext
 from refold_store.backend import Backend
-from refold_store.erased import refs_of
+from refold_store.erased import check_archived, refs_of
 from refold_store.errors import ConfigError, Damaged, ReadOnlyStore
 from refold_store.events import PRUNED, Draft, Row
 from refold_store.keeping_sql import KEEPING_SQL
@@ -36,6 +36,8 @@ SEQS_MAX = 1_000_000
 """Seqs of versions remembered while a batch is rolled up."""
 
 _AGE = re.compile(r"[0-9]+(\.[0-9]+)?(ms|s|m|h|d)")
+
+_FIRST = datetime(1, 1, 1, tzinfo=UTC)
 
 Progress = Callable[[int, int, str], None]
 
@@ -94,7 +96,7 @@ def prune(
     """Roll up the reads of a run, or of all runs of a store (or `tenant`), up to a moment or older than e.g. "90d".
 
     The moment's own seq is included. A fork's inherited reads are its ancestor's: prune that. Raises NoSuchRun,
-    NoSuchMoment, ReadOnlyStore.
+    NoSuchMoment, RunArchived, ReadOnlyStore.
     """
     store = target.store if isinstance(target, Run) else target
     if (before is None) is (older_than is None):
@@ -105,6 +107,7 @@ def prune(
     store.flush()
     if isinstance(target, Run):
         target.info()
+        check_archived(target)
         runs = [target]
     else:
         runs = [store.run(info.name, info.tenant) for info in store.runs(tenant)]
@@ -129,8 +132,9 @@ def _moment(run: Run, before: int | str | datetime | None, older_than: str | tim
 def aged(run: Run, older_than: str | timedelta) -> str | datetime:
     """The moment so long ago: "90d", "12h", or a timedelta."""
     if isinstance(older_than, timedelta):
-        return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=run.now_us()) - older_than
-    if _AGE.fullmatch(older_than) is None:
+        now = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=run.now_us())
+        return now - max(timedelta(0), min(older_than, now - _FIRST))
+    if _AGE.fullmatch(str(older_than)) is None:
         raise ConfigError(f"{older_than!r} is not an age; write 90d, 12h, 30m or 45s")
     return f"-{older_than}"
 

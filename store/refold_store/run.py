@@ -17,13 +17,13 @@ from refold_store import jsontext
 from refold_store.backend import MAX_SEQ, Found
 from refold_store.errors import ConfigError, TransactionInvalid
 from refold_store.events import KIND_ID, READ, Draft, Event, Row, new_row
-from refold_store.heads import written_keys
 from refold_store.keys import Key
 from refold_store.listing import follow, readers_of, run_info
 from refold_store.looking import (
     fold_state,
     history_rows,
     key_for_reading,
+    keys_of,
     look,
     look_many,
     look_state,
@@ -226,10 +226,9 @@ class Run:
         Its `seen_seq` is the seq of the write: the newest that this look can vouch for.
         """
         declared = (self._fixed if self._fixed is not None else schema_in_force(self)).key(key)
-        if declared.scope != "run" and self.scope == 0:
-            return self._home(declared).peek(key)
-        found = look_unseen(self, key)
-        return Read(self, key, declared, found, 0 if found is None else found.seq, False)
+        home = self if self.scope else self._home(declared)
+        found = look_unseen(home, key)
+        return Read(home, key, declared, found, 0 if found is None else found.seq, False)
 
     def state(self) -> State:
         """Every key that holds a value now, in one snapshot. Not recorded."""
@@ -253,13 +252,9 @@ class Run:
     def history(self, key: str, *, until: int = MAX_SEQ) -> list[Read]:
         """Every version of a key, oldest first, deletes included."""
         declared = key_for_reading(self, key)
-        if declared.scope != "run" and self.scope == 0:
-            return self._home(declared).history(key, until=until)
-        run_id, number = self._run_id(), self._backend.id_of(key)
-        if run_id is None or number is None:
-            return []
-        rows = history_rows(self, run_id, number, until)
-        return [Read(self, key, declared, Found(*row), row[0], False) for row in rows]
+        home = self if self.scope else self._home(declared)
+        rows = history_rows(home, key, until)
+        return [Read(home, key, declared, Found(*row), row[0], False) for row in rows]
 
     def readers(self, key: str, *, version: int | None = None) -> list[ReadRecord]:
         """Who read a key (or one version of it), in the order of the log, each told stale or not."""
@@ -291,8 +286,7 @@ class Run:
 
     def keys(self) -> list[str]:
         """The names of all keys ever written in this run, in byte order."""
-        run_id = self._run_id()
-        return [] if run_id is None else written_keys(self._backend, run_id)
+        return keys_of(self)
 
     def info(self) -> RunInfo:
         """Tenant, name, newest seq, times. Raises NoSuchRun."""

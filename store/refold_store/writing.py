@@ -104,7 +104,9 @@ def refuse(run: Run, schema: Schema, error: Refused, declared: Key | None, value
     """Record a refusal found before the log, then raise it."""
     update = None if value is DELETE else _update_text(declared, value)
     owner = None if declared is None else declared.owner
-    draft = refusal(error, writer=error.writer or "", key=error.key or "", owner=owner, update=update)
+    draft = refusal(
+        error, writer=error.writer or "", key=error.key or "", owner=owner, update=update, delete=value is DELETE
+    )
     draft.trace = run.store._trace()
     run._committer.note(run._head, schema, draft, opener=error.writer)
     raise error

@@ -134,6 +134,12 @@ def import_bundles(site: Site, files: list[str], *, public_key: str | None, pers
     else:
         for one in found:
             output.say(_line(one, dry_run))
+            if one.lacking:
+                lost = output.plural(one.lacking, "event")
+                output.note(
+                    f"{output.safe(one.run)}: {lost} of it in this store came in redacted and stay without bodies; "
+                    "import this bundle into another store to have them"
+                )
         for wrong in errors:
             output.note(output.safe(wrong["message"]))
     if errors:
@@ -159,7 +165,6 @@ def _line(report: BundleReport, dry_run: bool) -> str:
         report.outcome, report.outcome
     )
     outcome = did if dry_run else report.outcome
-    outcome += "; what an earlier, redacted bundle left out stays missing" if report.still_redacted else ""
     tenant = f" of tenant {output.safe(report.tenant)}" if report.tenant != "default" else ""
     signed = f", signed by {report.public_key}" if report.public_key else ", not signed"
     redacted = ", without its sensitive bodies" if report.redacted else ""

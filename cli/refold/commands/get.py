@@ -51,6 +51,8 @@ class Answer:
     found: dict[str, Any]
     declared_owner: str
     scope: str
+    elsewhere: bool
+    """Whether the log of the key's scope is not in this store."""
     reads: list[ReadRecord]
     older: list[ReadRecord]
     without: list[Gap]
@@ -123,6 +125,7 @@ def _look(run: Run, key: str, moment: str, reader: str | None, show: bool, why_n
         found=records.read_members(read, show),
         declared_owner=declared.owner,
         scope=declared.scope,
+        elsewhere=run._home(declared)._run_id() is None,
         reads=[one for one in reads if one.version == read.version],
         older=_older(reads, read.version),
         without=[] if read.erased else [_masked(gap, read.sensitive and not show) for gap in without(read)],
@@ -242,6 +245,10 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
         lines += _written(answer)
     else:
         lines.append(("owner", safe(answer.declared_owner)))
+        if answer.elsewhere:
+            lines.append(
+                ("scope", f"{answer.scope}: its log is not in this store; a bundle of one run does not hold it")
+            )
         if answer.near:
             lines.append(("near", "did you mean " + ", ".join(safe(name) for name in answer.near) + "?"))
     lines.append(("read by", _readers(answer)))

@@ -20,7 +20,7 @@ from refold.progress import bar
 from refold.site import Site, check_tenant, common, complete_keys, complete_runs, login_name, person_option
 
 if TYPE_CHECKING:
-    from refold_store.erasing import EraseReport
+    from refold_store.remains import EraseReport
     from refold_store.store import Store
 
 _VERSION = re.compile(r"(.*)@([0-9]{1,18})", re.DOTALL)
@@ -140,6 +140,7 @@ def _erase_members(site: Site, run_name: str | None, report: EraseReport) -> dic
         "suspect_count": report.suspect_count,
         "readers": report.readers,
         "archived_runs": report.archived,
+        "elsewhere": [{"run": one.run, "why": one.why, "how": one.how} for one in report.elsewhere],
     }  # fmt: skip
 
 
@@ -164,6 +165,7 @@ def _erase_lines(site: Site, run_name: str | None, report: EraseReport) -> list[
         lines.append(f"may still hold it: {version} of {one.run}, seq {one.seq}: {one.why}")
     if report.suspect_count > len(report.suspects):
         lines.append(f"and {report.suspect_count - len(report.suspects):,} more")
+    lines += [f"may still hold it: {one.run}: {one.why}; {one.how}" for one in report.elsewhere]
     if report.readers:
         lines.append(f"read by {', '.join(report.readers)}: what they wrote later may hold parts of it")
     if report.archived:

@@ -11,6 +11,7 @@ from refold import exits, output
 from refold.progress import bar
 from refold.proofs import load, load_public, public_key_option
 from refold.site import Site, check_tenant, common, complete_runs
+from refold_store.errors import Damaged
 
 if TYPE_CHECKING:
     from refold_replay.anchoring import Anchor, Proof
@@ -52,7 +53,7 @@ def verify_command(
     damaged; the first bad place of each run is named.
     """
     from refold_replay.anchoring import read_anchor, read_proof
-    from refold_replay.verify import verify
+    from refold_replay.verify import unreadable, verify
 
     key = load_public(public_key)
     if key is not None and not anchor_files and proof_file is None:
@@ -67,21 +68,24 @@ def verify_command(
             return
         anchors, site = [proof], replace(site, tenant=proof.head.tenant)
         run_name = None if proof.head.scope else proof.head.run
-    with site.store() as store, bar("verifying") as progress:
-        if run_name is not None and not anchors:
-            store.run(run_name, site.tenant).info()  # tells of near names
-        if run_name is None and not all_tenants and not _knows(anchors, site.tenant):
-            check_tenant(store, site.tenant)
-        report = verify(
-            store,
-            None if run_name is None else [(site.tenant, run_name)],
-            tenant=None if all_tenants else site.tenant,
-            level=level,
-            anchor=anchors,
-            public_key=key,
-            progress=progress,
-        )
-    if not report.runs and not all_tenants and run_name is None:
+    try:
+        with site.store() as store, bar("verifying") as progress:
+            if run_name is not None and not anchors:
+                store.run(run_name, site.tenant).info()  # tells of near names
+            if run_name is None and not all_tenants and not _knows(anchors, site.tenant):
+                check_tenant(store, site.tenant)
+            report = verify(
+                store,
+                None if run_name is None else [(site.tenant, run_name)],
+                tenant=None if all_tenants else site.tenant,
+                level=level,
+                anchor=anchors,
+                public_key=key,
+                progress=progress,
+            )
+    except Damaged as error:
+        report = unreadable(error, level)
+    if report.ok and not report.runs and not all_tenants and run_name is None:
         report.notes.append(f"no runs in tenant {site.tenant!r}")
     _tell(site, report)
     if not report.ok:

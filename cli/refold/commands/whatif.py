@@ -146,7 +146,7 @@ class _Mask:
         if self._sensitive is None:
             self._sensitive = list(filter(self.hides, self._run.keys()))
         hidden = self.hides(one.key) or any(key in one.message for key in self._sensitive)
-        return MASK if hidden and one.what == "refused" else one.message
+        return MASK if hidden and one.reason is not None else one.message
 
 
 # --- as JSON ---------------------------------------------------------------------------------------
@@ -275,6 +275,8 @@ def _outcome(one: Difference, mask: _Mask) -> str:
             return "left out"
         case "refused":
             return f"refused ({one.reason}): {mask.message(one)}"
+        case "edited" if one.reason is not None:
+            return f"edited, refused all the same ({one.reason}): {mask.message(one)}"
         case "saw another value":
             return f"would see {one.sees}"
         case "cannot be judged":

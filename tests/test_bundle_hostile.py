@@ -15,15 +15,18 @@ from typing import Any
 import pytest
 from bundles import Lines, by_hand, fill, read_lines, text, write_lines
 
-from refold import Schema, open_store
+from refold import Schema, Store, open_store, verify
 from refold_replay.archiving import archive
-from refold_replay.bundle_import import check_bundle, import_bundle
+from refold_replay.bundle_import import SEQ_HEADROOM, check_bundle, import_bundle
 from refold_replay.exporting import export
+from refold_store.backend import MAX_SEQ
 from refold_store.errors import BundleInvalid
 from refold_store.events import KIND_ID, chain, commit, genesis, header
 from refold_store.jsontext import decode, encode
+from refold_store.sealer import CLOCK_END_US
 
 Change = Callable[[Lines], object]
+OpenNew = Callable[..., Store]
 PLAIN = ("seq", "txn", "turn", "version", "seen_seq", "recorded_at", "clock", "request_id", "refs", "trace_flags",
          "actor", "owner", "key")  # fmt: skip
 """Columns of a header that a line has as they are."""
@@ -207,7 +210,8 @@ READ = ["routing", 1, "x", 4, 5, 2, 1, 7]
         ("value.erased", "refs", "until", "39"), ("reads.pruned", "refs", "until", None),
         ("reads.pruned", "body", "reads", 5), ("reads.pruned", "body", "reads", [[1]]),
         ("reads.pruned", "body", "reads", [[*READ[:7], "now"]]), ("reads.pruned", "body", "reads", [[*READ[:7], True]]),
-        ("reads.pruned", "body", "reads", [["routing", [], *READ[2:]]]), ("reads.pruned", "body", "ranges", "x"),
+        ("reads.pruned", "body", "reads", [["routing", [], *READ[2:]]]),
+        ("reads.pruned", "body", "reads", [[*READ[:7], CLOCK_END_US]]), ("reads.pruned", "body", "ranges", "x"),
     ],
 )  # fmt: skip
 def test_what_refold_records_has_its_form(
@@ -259,6 +263,49 @@ def test_a_roll_up_fits_what_was_removed(tmp_path: Path, reads: list[list[Any]],
     changed(lines, "reads.pruned", "body", "reads", reads)
     rechain(lines)
     assert message in refused(write_lines(tmp_path / "edit.refold", lines), example=False)
+
+
+def rolled_up_to(lines: Lines, until: int) -> None:
+    """Put a roll-up behind the newest event that claims all reads up to a seq, in the manifest as in the log."""
+    newest = lines[-2]
+    first, digests = newest["seq"] + 1, [newest["digest"], "11" * 32]
+    told = ["routing", 1, "x", first, until - 1, until - first, 1, newest["recorded_at"]]
+    body = {"ranges": [[first, until - 1, *digests]], "reads": [told]}
+    lines.insert(-1, {
+        "seq": until, "kind": "reads.pruned", "actor": "ops", "recorded_at": newest["recorded_at"] + 1,
+        "refs": encode({"until": until - 1}).decode(), "salt": "00" * 16, "body": encode(body).decode(),
+    })  # fmt: skip
+    lines[0]["pruned"].append([first, until - 1, *digests, until])
+    lines[0]["until"] = until
+
+
+@pytest.mark.parametrize("room", [0, SEQ_HEADROOM - 1, SEQ_HEADROOM])
+def test_a_run_that_comes_in_has_room_to_go_on(bundle: Path, open_new: OpenNew, tmp_path: Path, room: int) -> None:
+    """Reads rolled up to the largest seq there is would leave no seq for the next event: refused, and nothing is there.
+
+    What leaves room comes in, and goes on.
+    """
+    lines = read_lines(bundle)
+    rolled_up_to(lines, MAX_SEQ - room)
+    rechain(lines)
+    path, store = write_lines(tmp_path / "full.refold", lines), open_new(None)
+    if room < SEQ_HEADROOM:
+        with pytest.raises(BundleInvalid, match="no room"):
+            import_bundle(store, path)
+        assert store.runs() == []
+    else:
+        import_bundle(store, path)
+        assert store.run("clm-1-b").write_state("note", 1, writer="triage_agent").seq == MAX_SEQ - room + 1
+        assert verify(store).ok
+
+
+@pytest.mark.parametrize("member", ["recorded_at", "clock"])
+def test_times_have_a_date(bundle: Path, tmp_path: Path, member: str) -> None:
+    """A time behind the year 9998 is refused: the events that follow it by a microsecond each must have one, too."""
+    lines = read_lines(bundle)
+    lines[-2][member] = CLOCK_END_US
+    rechain(lines)
+    assert f"{member} is a whole number" in refused(write_lines(tmp_path / "late.refold", lines), example=False)
 
 
 def test_an_archive_stands_behind_what_it_names(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from refold_store.errors import BundleInvalid, RefoldError
 from refold_store.events import KIND_ID
 from refold_store.jsontext import encode, parse
 from refold_store.names import check_name
+from refold_store.sealer import CLOCK_END_US
 
 LINE_MAX: Final = 64 * 1024 * 1024
 """Longest line that is read, in bytes: twice what a value may be unless its key allows more."""
@@ -46,8 +47,8 @@ _NUMBERS: Final = {
     "turn": (0, _INT_MAX),
     "version": (0, _INT_MAX),
     "seen_seq": (0, _INT_MAX),
-    "recorded_at": (0, _INT_MAX),
-    "clock": (-_INT_MAX, _INT_MAX),
+    "recorded_at": (0, CLOCK_END_US - 1),
+    "clock": (0, CLOCK_END_US - 1),
     "trace_flags": (0, 255),
 }
 

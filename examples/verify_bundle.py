@@ -13,7 +13,6 @@ import zlib
 ABSENT = b"\xff\xff\xff\xff"
 NUMBERS = ("seq", "txn", "turn", "version", "seen_seq", "recorded_at", "clock", "trace_flags")
 
-
 WRITES = ("state.written", "state.deleted")
 WHOLE = ("state.read", "run.opened", "run.imported", "run.forked", "run.archived", "schema.declared", "value.erased",
          "reads.pruned")  # fmt: skip
@@ -39,12 +38,14 @@ def unhex(event, name):
 
 def digest(before, event):
     """The digest of an event, from the one before it."""
+    seq, salt, body, commitment = event["seq"], unhex(event, "salt"), event.get("body"), unhex(event, "commitment")
+    whole = len(salt or b"") == 16 and body != "" if commitment is None else salt is None and body is None
+    need(whole and all(event.get(name, 0) >= 0 for name in NUMBERS), f"event {seq} has a part no event has")
     header = struct.pack(">8q", *(event.get(name, -1) for name in NUMBERS))
     header += b"".join(text(event.get(name)) for name in ("kind", "actor", "owner", "key", "request_id", "refs"))
     header += text(unhex(event, "trace_id")) + text(unhex(event, "span_id"))
-    commitment = unhex(event, "commitment")
     if commitment is None:
-        commitment = hashlib.sha256(unhex(event, "salt") + event.get("body", "").encode()).digest()
+        commitment = hashlib.sha256(salt + (body or "").encode()).digest()
     return hashlib.sha256(before + header + commitment).digest()
 
 
@@ -64,7 +65,7 @@ def lines(path):
             seen.update(raw)
 
 
-def allows(manifest, event, said):
+def allows(manifest, event):
     """Whether an event may lack its body: left out on purpose, or erased by one of the events named."""
     if event["kind"] in WHOLE:
         return False
@@ -72,16 +73,14 @@ def allows(manifest, event, said):
         same = key in (None, event.get("key"))
         same = same and (version is None or (version == event.get("version") and event["kind"] in WRITES))
         if same and event["seq"] <= until and event["seq"] < by:
-            said.add(by)
             return True
     return manifest["redacted"]
 
 
-def across(gap, before, said):
+def across(gap, before):
     """Over reads that were pruned: the seq and digest of the last one."""
     last, begin, end, by = gap
-    need(before.hex() == begin, f"the reads up to {last} were pruned behind another event")
-    said.add(by)
+    need(before.hex() == begin and by > last, f"the reads up to {last} were pruned behind another event")
     return last, bytes.fromhex(end)
 
 
@@ -93,7 +92,7 @@ def verify(path):
     scope = bytes([manifest["scope"]])
     before = hashlib.sha256(b"refold.log.1" + text(manifest["tenant"]) + text(manifest["genesis"]) + scope).digest()
     gaps = {first: rest for first, *rest in manifest["pruned"]}
-    name, seq, at, count, versions, kinds, said, end = manifest["genesis"], 0, 0, 0, {}, {}, set(), None
+    name, seq, at, count, versions, erased, pruned, end = manifest["genesis"], 0, 0, 0, {}, [], {}, None
     for line, hashed in source:
         need(end is None, "something stands behind the last line")
         if "schema" in line:
@@ -103,15 +102,14 @@ def verify(path):
             need(line["sha256"] == hashed and line["end"] == count, "the end does not fit the lines")
         else:
             while seq + 1 in gaps and line["seq"] > seq + 1:
-                seq, before = across(gaps[seq + 1], before, said)
+                seq, before = across(gaps[seq + 1], before)
             need(line["seq"] == seq + 1, f"event {seq + 1} is missing")
-            seq, count = line["seq"], count + 1
-            need(line["recorded_at"] > at, f"event {seq}: time went back")
-            at = line["recorded_at"]
+            need(line["recorded_at"] > at, f"event {seq + 1}: time went back")
+            seq, at, count = line["seq"], line["recorded_at"], count + 1
             before = digest(before, line)
             need(before.hex() == line["digest"], f"event {seq}: the digest does not fit")
-            need("commitment" not in line or allows(manifest, line, said), f"event {seq} lacks its body")
-            kinds[seq] = line["kind"]
+            need("commitment" not in line or allows(manifest, line), f"event {seq} lacks its body")
+            need("seen_seq" in line or line["kind"] != "state.read", f"event {seq} is a read without seen_seq")
             if line["kind"] in WRITES:
                 versions[line["key"]] = versions.get(line["key"], 0) + 1
                 need(line["version"] == versions[line["key"]], f"event {seq}: a version is missing")
@@ -119,14 +117,16 @@ def verify(path):
                 refs = json.loads(line["refs"])
                 need((refs["parent"], refs["at"]) == (name, seq - 1), f"event {seq} forks another run")
                 name = refs["run"]
+            elif line["kind"] == "value.erased":
+                erased.append([seq, json.loads(line["refs"])["until"], line.get("key"), line.get("version")])
+            elif line["kind"] == "reads.pruned":
+                pruned |= {first: [*rest, seq] for first, *rest in json.loads(line["body"])["ranges"]}
     need(end is not None, "the bundle is cut off")
     while seq + 1 in gaps:
-        seq, before = across(gaps[seq + 1], before, said)
+        seq, before = across(gaps[seq + 1], before)
     need(name == manifest["run"], f"the log is of run {name!r}")
     need((seq, before.hex()) == (manifest["until"], manifest["digest"]), "the newest event is not the one named")
-    need(
-        all(kinds.get(by) in ("value.erased", "reads.pruned") for by in said), "something is missing, and none said so"
-    )
+    need((manifest["erased"], gaps) == (erased, pruned), "the manifest tells of other erased or pruned events")
     return f"{manifest['run']}: {count} events up to seq {seq}, digest {before.hex()}"
 
 

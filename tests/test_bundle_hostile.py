@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import Lines, by_hand, fill, read_lines, text, write_lines
+from bundles import Lines, by_hand, fill, read_lines, rechain, text, write_lines
 
 from refold import Schema, Store, open_store, verify
 from refold_replay.archiving import archive
@@ -21,7 +21,6 @@ from refold_replay.bundle_import import SEQ_HEADROOM, check_bundle, import_bundl
 from refold_replay.exporting import export
 from refold_store.backend import MAX_SEQ
 from refold_store.errors import BundleInvalid
-from refold_store.events import KIND_ID, chain, commit, genesis, header
 from refold_store.jsontext import decode, encode
 from refold_store.sealer import CLOCK_END_US
 
@@ -62,40 +61,6 @@ def refused(path: Path, *, example: bool = True) -> str:
 def event(lines: Lines, seq: int) -> dict[str, Any]:
     """The line of an event."""
     return next(one for one in lines if one.get("seq") == seq)
-
-
-def rechain(lines: Lines) -> None:
-    """Make all digests fit again, as somebody would who rewrites history."""
-    manifest = lines[0]
-    digest = genesis(manifest["tenant"], manifest["genesis"], manifest["scope"])
-    gaps = {first: (last, end) for first, last, _before, end, _said in manifest["pruned"]}
-    seq = 0
-    for one in lines:
-        if "seq" not in one:
-            continue
-        while seq + 1 in gaps and one["seq"] != seq + 1:
-            seq, digest = gaps[seq + 1][0], bytes.fromhex(gaps[seq + 1][1])
-        seq = one["seq"]
-        names = (
-            "seq",
-            "txn",
-            "turn",
-            "version",
-            "seen_seq",
-            "recorded_at",
-            "clock",
-            "request_id",
-            "refs",
-            "trace_flags",
-        )
-        cells = {name: one.get(name) for name in (*names, "actor", "owner", "key")}
-        raw = {name: bytes.fromhex(one[name]) if name in one else None for name in ("trace_id", "span_id")}
-        held = bytes.fromhex(one["commitment"]) if "commitment" in one else commit(
-            bytes.fromhex(one["salt"]), one["body"].encode() if "body" in one else None
-        )  # fmt: skip
-        digest = chain(digest, header(kind=KIND_ID[one["kind"]], **cells, **raw), held)
-        one["digest"] = digest.hex()
-    manifest["digest"] = digest.hex()
 
 
 def as_read(one: dict[str, Any], **members: Any) -> None:

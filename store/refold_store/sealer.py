@@ -48,23 +48,9 @@ class Sealer:
         salt = self._salts.pop() if self._salts else self._draw()
         trace_id, span_id, trace_flags = draft.trace
         top = header(
-            seq,
-            draft.kind,
-            draft.actor,
-            draft.owner,
-            txn,
-            draft.turn,
-            draft.key,
-            draft.version,
-            seen_seq,
-            recorded_at,
-            clock,
-            draft.request_id,
-            draft.refs,
-            trace_id,
-            span_id,
-            trace_flags,
-        )
+            seq, draft.kind, draft.actor, draft.owner, txn, draft.turn, draft.key, draft.version, seen_seq, recorded_at,
+            clock, draft.request_id, draft.refs, trace_id, span_id, trace_flags,
+        )  # fmt: skip
         body = draft.body
         digest = sha256(head.digest + top + sha256(salt if body is None else salt + body).digest()).digest()
         ids = self._ids

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from bundles import Lines, by_hand, fill, read_lines, rechain, text, write_lines
 from refold import Schema, Store, open_store, verify
 from refold_replay.archiving import archive
 from refold_replay.bundle_import import SEQ_HEADROOM, check_bundle, import_bundle
+from refold_replay.bundle_reader import PARTS_MAX
 from refold_replay.exporting import export
 from refold_store.backend import MAX_SEQ
 from refold_store.errors import BundleInvalid
@@ -421,23 +421,42 @@ def lists(size: int) -> bytes:
     return b"[" + b"[]," * size + b"[]]"
 
 
+def many_erasures(first: bytes, size: int) -> bytes:
+    """A manifest that tells of so many erasures."""
+    said = json.loads(first)
+    return text([said | {"until": size, "erased": [[one + 1, 1, None, None] for one in range(size)]}])
+
+
 def many_schemas(size: int) -> bytes:
     """Schemas of a megabyte, each with its own fingerprint."""
     said = [f'"{number}{" " * 1_000_000}"' for number in range(size)]
     return text([{"schema": sha256(one.encode()).hexdigest(), "declaration": one} for one in said])
 
 
-@pytest.mark.parametrize("bomb", ["line", "lines", "members", "manifest", "body", "schemas"])
+VALUES = {"body": "[]", "floats": "1.5", "numbers": "999", "texts": '\\"a\u00e9\\"', "objects": '{\\"a\\":1}'}
+"""Values of which a list takes up to twenty times the memory of its text, as they stand in a line."""
+
+
+def parts(unit: str) -> bytes:
+    """An event whose value is a list of many units."""
+    start = {"seq": 1, "kind": "run.opened", "recorded_at": 1, "digest": "00" * 32, "salt": "00" * 16}
+    count = 40_000_000 // (len(unit.encode()) + 1)
+    return text([start])[:-2] + b',"body":"{\\"value\\":[' + f"{unit},".encode() * count + unit.encode() + b']}"}\n'
+
+
+@pytest.mark.parametrize("bomb", ["line", "lines", "members", "manifest", "erased", "schemas", *VALUES])
 def test_bombs_stay_within_bounds(bundle: Path, tmp_path: Path, bomb: str) -> None:
     """A small file that unpacks to gigabytes of text or of values is refused in bounded memory."""
     start = text([{"refold": "bundle"}])
     first = gzip.decompress(bundle.read_bytes()).split(b"\n", 1)[0]
     path = tmp_path / "bomb.refold"
     with path.open("wb") as file:
-        if bomb in ("manifest", "body", "schemas"):
+        if bomb in VALUES:
+            file.write(gzip.compress(first + b"\n" + parts(VALUES[bomb]), 1))
+        elif bomb in ("manifest", "erased", "schemas"):
             data = {
                 "manifest": lambda: first[:-1] + b',"x":' + lists(20_000_000) + b"}\n",
-                "body": lambda: first + b'\n{"body":"{\\"value\\":' + lists(20_000_000) + b'}"}\n',
+                "erased": lambda: many_erasures(first, 600_000),
                 "schemas": lambda: first + b"\n" + many_schemas(40),
             }[bomb]()
             file.write(gzip.compress(data, 1))
@@ -458,7 +477,17 @@ def test_bombs_stay_within_bounds(bundle: Path, tmp_path: Path, bomb: str) -> No
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("BundleInvalid"), done.stdout + done.stderr
     assert bomb != "schemas" or "16777216 bytes" in done.stdout
-    assert resource.RLIMIT_AS is not None
+    assert bomb not in {"manifest", *VALUES} or "parts" in done.stdout
+    assert bomb != "erased" or "erasures and gaps" in done.stdout
+
+
+def test_commas_inside_texts_are_no_parts(bundle: Path, tmp_path: Path) -> None:
+    """A long text of commas, quotes and brackets is one value, however many of them it has."""
+    lines = read_lines(bundle)
+    note = next(one for one in lines if one.get("key") == "note")
+    note["body"] = encode({"value": '[,"\\:{' * (PARTS_MAX // 2)}).decode()
+    rechain(lines)
+    assert check_bundle(write_lines(tmp_path / "text.refold", lines)).outcome == "checked"
 
 
 def test_the_hash_is_of_all_lines(bundle: Path) -> None:

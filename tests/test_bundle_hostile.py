@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 from bundles import Lines, by_hand, fill, read_lines, rechain, text, write_lines
 
-from refold import Schema, Store, open_store, verify
+from refold import Schema, Store, compile_schema, open_store, verify
+from refold_replay.allowances import Allowances, Erasure
 from refold_replay.archiving import archive
 from refold_replay.bundle_import import SEQ_HEADROOM, check_bundle, import_bundle
 from refold_replay.bundle_reader import PARTS_MAX
 from refold_replay.exporting import export
 from refold_store.backend import MAX_SEQ
-from refold_store.errors import BundleInvalid
+from refold_store.errors import BundleInvalid, ConfigError
+from refold_store.events import KIND_ID
 from refold_store.jsontext import decode, encode
 from refold_store.sealer import CLOCK_END_US
 
@@ -349,6 +351,17 @@ def test_a_manifest_has_all_its_members(bundle: Path, tmp_path: Path) -> None:
         assert "line 1" in refused(write_lines(tmp_path / "edit.refold", lines), example=False)
 
 
+def as_declared(lines: Lines, said: dict[str, Any]) -> None:
+    """Put another declaration in the place of the first schema, with all digests made to fit."""
+    declaration = text([said]).decode().strip()
+    fingerprint = sha256(declaration.encode()).hexdigest()
+    for line in lines:
+        if "body" in line:
+            line["body"] = line["body"].replace(lines[1]["schema"], fingerprint)
+    lines[1] = {"schema": fingerprint, "declaration": declaration}
+    rechain(lines)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -364,15 +377,36 @@ def test_schemas_that_cannot_be_read(bundle: Path, tmp_path: Path, change: Calla
     lines = read_lines(bundle)
     said = json.loads(lines[1]["declaration"])
     change(said)
-    declaration = text([said]).decode().strip()
-    fingerprint = sha256(declaration.encode()).hexdigest()
-    for line in lines:
-        if "body" in line:
-            line["body"] = line["body"].replace(lines[1]["schema"], fingerprint)
-    lines[1] = {"schema": fingerprint, "declaration": declaration}
-    rechain(lines)
+    as_declared(lines, said)
     found = refused(write_lines(tmp_path / "edit.refold", lines), example=False)
     assert "line 2: the schema cannot be read" in found
+
+
+def test_a_schema_that_unfolds_without_end(bundle: Path, tmp_path: Path) -> None:
+    """A type of forty references, each twice, would be looked at 2^40 times: refused, and a recursive one is not."""
+    defs: dict[str, Any] = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    endless = {"$defs": defs | {"d40": {}}, "$ref": "#/$defs/d0"}
+    with pytest.raises(ConfigError, match="unfolds"):
+        compile_schema({"keys": {"k": {"owner": "w", "type": endless}}}).key("k").prepare(1)
+    tree = {"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}}
+    compile_schema({"keys": {"k": {"owner": "w", "type": tree}}}).key("k").prepare({"left": {"right": {}}})
+    lines = read_lines(bundle)
+    said = json.loads(lines[1]["declaration"])
+    said["keys"]["routing"]["type"] = endless
+    as_declared(lines, said)
+    assert "unfolds" in refused(write_lines(tmp_path / "edit.refold", lines), example=False)
+
+
+def test_what_was_erased_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many erasures of the same, the one that reaches furthest is asked: a bundle may tell of any number."""
+    allowed, asked = Allowances(), []
+    for seq in range(1, 1_001):
+        allowed.erase(Erasure(seq, seq - 1 if seq != 500 else 10_000, None, None))
+    covers = Erasure.covers
+    monkeypatch.setattr(Erasure, "covers", lambda *event: asked.append(event) or covers(*event))
+    note = KIND_ID["note.added"]
+    assert [allowed.erased_by(seq, note, None, None) for seq in (1, 999, 1_000)] == [1_000, 1_000, None]
+    assert len(asked) == 3
 
 
 def test_files_that_are_no_bundle(bundle: Path, tmp_path: Path) -> None:

@@ -150,7 +150,8 @@ def _no_schema(rows: list[Cells], forge: Forge) -> Cells:
 
 
 RULES = [
-    (_owner, "owner"), (_actor, "owner"), (_late_initial, "owner"), (_undeclared, "owner"), (_type, "type"), (_too_large, "type"),
+    (_owner, "owner"), (_actor, "owner"), (_late_initial, "owner"), (_undeclared, "owner"), (_type, "type"),
+    (_too_large, "type"),
     (_update_type, "type"), (_invariant, "invariant"), (_version, "version"), (_time, "time"), (_clock, "time"),
     (_torn, "transaction"), (_twice, "transaction"), (_read_ahead, "read"), (_read_never, "read"),
     (_read_future, "read"), (_opened_twice, "opening"), (_no_request, "request"), (_no_body, "body"),

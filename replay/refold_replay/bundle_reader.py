@@ -208,8 +208,7 @@ class BundleReader:
                 for number in (seq, until, *(() if version is None else (version,))):
                     _whole(number)
                 before_it = _rising(before_it, seq, newest)
-                erasure = Erasure(seq, until, None if key is None else check_name("key", key), version)
-                found.erasures.setdefault((erasure.key, version), []).append(erasure)
+                found.erase(Erasure(seq, until, None if key is None else check_name("key", key), version))
             before_it = 0
             for first, last, before, digest, said in _rows(members["pruned"], 5):
                 before_it = _rising(_rising(before_it, _whole(first), newest) - 1, _whole(last), newest)

@@ -37,12 +37,14 @@ def unhex(event, name):
 
 def digest(before, event):
     """The digest of an event, from the one before it."""
+    seq, salt, body, commitment = event["seq"], unhex(event, "salt"), event.get("body"), unhex(event, "commitment")
+    whole = len(salt or b"") == 16 and body != "" if commitment is None else salt is None and body is None
+    need(whole and all(event.get(name, 0) >= 0 for name in NUMBERS), f"event {seq} has a part no event has")
     header = struct.pack(">8q", *(event.get(name, -1) for name in NUMBERS))
     header += b"".join(text(event.get(name)) for name in ("kind", "actor", "owner", "key", "request_id", "refs"))
     header += text(unhex(event, "trace_id")) + text(unhex(event, "span_id"))
-    commitment = unhex(event, "commitment")
     if commitment is None:
-        commitment = hashlib.sha256(unhex(event, "salt") + event.get("body", "").encode()).digest()
+        commitment = hashlib.sha256(salt + (body or "").encode()).digest()
     return hashlib.sha256(before + header + commitment).digest()
 
 
@@ -62,7 +64,7 @@ def lines(path):
             seen.update(raw)
 
 
-def allows(manifest, event, said):
+def allows(manifest, event):
     """Why an event may lack its body: erased by one of the events named, or left out on purpose. Empty: it may not."""
     if event["kind"] in WHOLE:
         return ""
@@ -70,16 +72,14 @@ def allows(manifest, event, said):
         same = key in (None, event.get("key"))
         same = same and (version is None or (version == event.get("version") and event["kind"] in WRITES))
         if same and event["seq"] <= until and event["seq"] < by:
-            said.add(by)
             return "erased"
     return "left out" if manifest["redacted"] else ""
 
 
-def across(gap, before, said):
+def across(gap, before):
     """Over reads that were pruned: the seq and digest of the last one."""
     last, begin, end, by = gap
-    need(before.hex() == begin, f"the reads up to {last} were pruned behind another event")
-    said.add(by)
+    need(before.hex() == begin and by > last, f"the reads up to {last} were pruned behind another event")
     return last, bytes.fromhex(end)
 
 
@@ -91,7 +91,7 @@ def verify(path):
     scope = bytes([manifest["scope"]])
     before = hashlib.sha256(b"refold.log.1" + text(manifest["tenant"]) + text(manifest["genesis"]) + scope).digest()
     gaps = {first: rest for first, *rest in manifest["pruned"]}
-    name, seq, at, count, left, versions, kinds, said, end = manifest["genesis"], 0, 0, 0, 0, {}, {}, set(), None
+    name, seq, at, count, left, versions, erased, pruned, end = manifest["genesis"], 0, 0, 0, 0, {}, [], {}, None
     for line, hashed in source:
         need(end is None, "something stands behind the last line")
         if "schema" in line:
@@ -101,17 +101,16 @@ def verify(path):
             need(line["sha256"] == hashed and line["end"] == count, "the end does not fit the lines")
         else:
             while seq + 1 in gaps and line["seq"] > seq + 1:
-                seq, before = across(gaps[seq + 1], before, said)
+                seq, before = across(gaps[seq + 1], before)
             need(line["seq"] == seq + 1, f"event {seq + 1} is missing")
-            seq, count = line["seq"], count + 1
-            need(line["recorded_at"] > at, f"event {seq}: time went back")
-            at = line["recorded_at"]
+            need(line["recorded_at"] > at, f"event {seq + 1}: time went back")
+            seq, at, count = line["seq"], line["recorded_at"], count + 1
             before = digest(before, line)
             need(before.hex() == line["digest"], f"event {seq}: the digest does not fit")
-            why = "commitment" in line and allows(manifest, line, said)
+            why = "commitment" in line and allows(manifest, line)
             need(why or "commitment" not in line, f"event {seq} lacks its body")
+            need("seen_seq" in line or line["kind"] != "state.read", f"event {seq} is a read without seen_seq")
             left += why == "left out"
-            kinds[seq] = line["kind"]
             if line["kind"] in WRITES:
                 versions[line["key"]] = versions.get(line["key"], 0) + 1
                 need(line["version"] == versions[line["key"]], f"event {seq}: a version is missing")
@@ -119,13 +118,16 @@ def verify(path):
                 refs = json.loads(line["refs"])
                 need((refs["parent"], refs["at"]) == (name, seq - 1), f"event {seq} forks another run")
                 name = refs["run"]
+            elif line["kind"] == "value.erased":
+                erased.append([seq, json.loads(line["refs"])["until"], line.get("key"), line.get("version")])
+            elif line["kind"] == "reads.pruned":
+                pruned |= {first: [*rest, seq] for first, *rest in json.loads(line["body"])["ranges"]}
     need(end is not None, "the bundle is cut off")
     while seq + 1 in gaps:
-        seq, before = across(gaps[seq + 1], before, said)
+        seq, before = across(gaps[seq + 1], before)
     need(name == manifest["run"], f"the log is of run {name!r}")
     need((seq, before.hex()) == (manifest["until"], manifest["digest"]), "the newest event is not the one named")
-    known = all(kinds.get(by) in ("value.erased", "reads.pruned") for by in said)
-    need(known, "something is missing, and none said so")
+    need((manifest["erased"], gaps) == (erased, pruned), "the manifest tells of other erased or pruned events")
     redacted = f", {left} bodies left out" if manifest["redacted"] else ""
     return f"{manifest['run']}: {count} events up to seq {seq}{redacted}, digest {before.hex()}"
 

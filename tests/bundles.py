@@ -14,6 +14,7 @@ from typing import Any
 from claims import ONTARIO, QUEBEC, ClaimState
 
 from refold import Run, Store, erase, fork, open_store, prune
+from refold_store.events import KIND_ID, chain, commit, genesis, header
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "verify_bundle.py"
 Lines = list[dict[str, Any]]
@@ -71,6 +72,40 @@ def text(lines: Lines) -> bytes:
     return b"".join(
         json.dumps(one, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode() + b"\n" for one in lines
     )
+
+
+def rechain(lines: Lines) -> None:
+    """Make all digests fit again, as somebody would who rewrites history."""
+    manifest = lines[0]
+    digest = genesis(manifest["tenant"], manifest["genesis"], manifest["scope"])
+    gaps = {first: (last, end) for first, last, _before, end, _said in manifest["pruned"]}
+    seq = 0
+    for one in lines:
+        if "seq" not in one:
+            continue
+        while seq + 1 in gaps and one["seq"] != seq + 1:
+            seq, digest = gaps[seq + 1][0], bytes.fromhex(gaps[seq + 1][1])
+        seq = one["seq"]
+        names = (
+            "seq",
+            "txn",
+            "turn",
+            "version",
+            "seen_seq",
+            "recorded_at",
+            "clock",
+            "request_id",
+            "refs",
+            "trace_flags",
+        )
+        cells = {name: one.get(name) for name in (*names, "actor", "owner", "key")}
+        raw = {name: bytes.fromhex(one[name]) if name in one else None for name in ("trace_id", "span_id")}
+        held = bytes.fromhex(one["commitment"]) if "commitment" in one else commit(
+            bytes.fromhex(one["salt"]), one["body"].encode() if "body" in one else None
+        )  # fmt: skip
+        digest = chain(digest, header(kind=KIND_ID[one["kind"]], **cells, **raw), held)
+        one["digest"] = digest.hex()
+    manifest["digest"] = digest.hex()
 
 
 def by_hand(path: Path) -> subprocess.CompletedProcess[str]:

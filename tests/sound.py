@@ -12,7 +12,7 @@ from refold_replay.verify import verify
 
 SCHEMA: dict[str, Any] = {
     "keys": {
-        "routing": {"owner": "triage", "type": "object"},
+        "routing": {"owner": "triage", "type": "object", "max_bytes": 100},
         "low": {"owner": "claims", "type": "integer"},
         "high": {"owner": "claims", "type": "integer"},
         "notes": {"owner": "claims", "type": "array", "reducer": "append"},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,17 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import Lines, by_hand, fill, read_lines, text, write_lines
+from bundles import Lines, by_hand, fill, read_lines, rechain, text, write_lines
 
-from refold import Schema, open_store
+from refold import Schema, Store, compile_schema, open_store, verify
+from refold_replay.allowances import Allowances, Erasure
 from refold_replay.archiving import archive
-from refold_replay.bundle_import import check_bundle, import_bundle
+from refold_replay.bundle_import import SEQ_HEADROOM, check_bundle, import_bundle
+from refold_replay.bundle_reader import PARTS_MAX
 from refold_replay.exporting import export
-from refold_store.errors import BundleInvalid
-from refold_store.events import KIND_ID, chain, commit, genesis, header
+from refold_store.backend import MAX_SEQ
+from refold_store.errors import BundleInvalid, ConfigError
+from refold_store.events import KIND_ID
 from refold_store.jsontext import decode, encode
+from refold_store.sealer import CLOCK_END_US
 
 Change = Callable[[Lines], object]
+OpenNew = Callable[..., Store]
 PLAIN = ("seq", "txn", "turn", "version", "seen_seq", "recorded_at", "clock", "request_id", "refs", "trace_flags",
          "actor", "owner", "key")  # fmt: skip
 """Columns of a header that a line has as they are."""
@@ -59,40 +63,6 @@ def refused(path: Path, *, example: bool = True) -> str:
 def event(lines: Lines, seq: int) -> dict[str, Any]:
     """The line of an event."""
     return next(one for one in lines if one.get("seq") == seq)
-
-
-def rechain(lines: Lines) -> None:
-    """Make all digests fit again, as somebody would who rewrites history."""
-    manifest = lines[0]
-    digest = genesis(manifest["tenant"], manifest["genesis"], manifest["scope"])
-    gaps = {first: (last, end) for first, last, _before, end, _said in manifest["pruned"]}
-    seq = 0
-    for one in lines:
-        if "seq" not in one:
-            continue
-        while seq + 1 in gaps and one["seq"] != seq + 1:
-            seq, digest = gaps[seq + 1][0], bytes.fromhex(gaps[seq + 1][1])
-        seq = one["seq"]
-        names = (
-            "seq",
-            "txn",
-            "turn",
-            "version",
-            "seen_seq",
-            "recorded_at",
-            "clock",
-            "request_id",
-            "refs",
-            "trace_flags",
-        )
-        cells = {name: one.get(name) for name in (*names, "actor", "owner", "key")}
-        raw = {name: bytes.fromhex(one[name]) if name in one else None for name in ("trace_id", "span_id")}
-        held = bytes.fromhex(one["commitment"]) if "commitment" in one else commit(
-            bytes.fromhex(one["salt"]), one["body"].encode() if "body" in one else None
-        )  # fmt: skip
-        digest = chain(digest, header(kind=KIND_ID[one["kind"]], **cells, **raw), held)
-        one["digest"] = digest.hex()
-    manifest["digest"] = digest.hex()
 
 
 def as_read(one: dict[str, Any], **members: Any) -> None:
@@ -207,7 +177,8 @@ READ = ["routing", 1, "x", 4, 5, 2, 1, 7]
         ("value.erased", "refs", "until", "39"), ("reads.pruned", "refs", "until", None),
         ("reads.pruned", "body", "reads", 5), ("reads.pruned", "body", "reads", [[1]]),
         ("reads.pruned", "body", "reads", [[*READ[:7], "now"]]), ("reads.pruned", "body", "reads", [[*READ[:7], True]]),
-        ("reads.pruned", "body", "reads", [["routing", [], *READ[2:]]]), ("reads.pruned", "body", "ranges", "x"),
+        ("reads.pruned", "body", "reads", [["routing", [], *READ[2:]]]),
+        ("reads.pruned", "body", "reads", [[*READ[:7], CLOCK_END_US]]), ("reads.pruned", "body", "ranges", "x"),
     ],
 )  # fmt: skip
 def test_what_refold_records_has_its_form(
@@ -259,6 +230,49 @@ def test_a_roll_up_fits_what_was_removed(tmp_path: Path, reads: list[list[Any]],
     changed(lines, "reads.pruned", "body", "reads", reads)
     rechain(lines)
     assert message in refused(write_lines(tmp_path / "edit.refold", lines), example=False)
+
+
+def rolled_up_to(lines: Lines, until: int) -> None:
+    """Put a roll-up behind the newest event that claims all reads up to a seq, in the manifest as in the log."""
+    newest = lines[-2]
+    first, digests = newest["seq"] + 1, [newest["digest"], "11" * 32]
+    told = ["routing", 1, "x", first, until - 1, until - first, 1, newest["recorded_at"]]
+    body = {"ranges": [[first, until - 1, *digests]], "reads": [told]}
+    lines.insert(-1, {
+        "seq": until, "kind": "reads.pruned", "actor": "ops", "recorded_at": newest["recorded_at"] + 1,
+        "refs": encode({"until": until - 1}).decode(), "salt": "00" * 16, "body": encode(body).decode(),
+    })  # fmt: skip
+    lines[0]["pruned"].append([first, until - 1, *digests, until])
+    lines[0]["until"] = until
+
+
+@pytest.mark.parametrize("room", [0, SEQ_HEADROOM - 1, SEQ_HEADROOM])
+def test_a_run_that_comes_in_has_room_to_go_on(bundle: Path, open_new: OpenNew, tmp_path: Path, room: int) -> None:
+    """Reads rolled up to the largest seq there is would leave no seq for the next event: refused, and nothing is there.
+
+    What leaves room comes in, and goes on.
+    """
+    lines = read_lines(bundle)
+    rolled_up_to(lines, MAX_SEQ - room)
+    rechain(lines)
+    path, store = write_lines(tmp_path / "full.refold", lines), open_new(None)
+    if room < SEQ_HEADROOM:
+        with pytest.raises(BundleInvalid, match="no room"):
+            import_bundle(store, path)
+        assert store.runs() == []
+    else:
+        import_bundle(store, path)
+        assert store.run("clm-1-b").write_state("note", 1, writer="triage_agent").seq == MAX_SEQ - room + 1
+        assert verify(store).ok
+
+
+@pytest.mark.parametrize("member", ["recorded_at", "clock"])
+def test_times_have_a_date(bundle: Path, tmp_path: Path, member: str) -> None:
+    """A time behind the year 9998 is refused: the events that follow it by a microsecond each must have one, too."""
+    lines = read_lines(bundle)
+    lines[-2][member] = CLOCK_END_US
+    rechain(lines)
+    assert f"{member} is a whole number" in refused(write_lines(tmp_path / "late.refold", lines), example=False)
 
 
 def test_an_archive_stands_behind_what_it_names(tmp_path: Path) -> None:
@@ -337,6 +351,17 @@ def test_a_manifest_has_all_its_members(bundle: Path, tmp_path: Path) -> None:
         assert "line 1" in refused(write_lines(tmp_path / "edit.refold", lines), example=False)
 
 
+def as_declared(lines: Lines, said: dict[str, Any]) -> None:
+    """Put another declaration in the place of the first schema, with all digests made to fit."""
+    declaration = text([said]).decode().strip()
+    fingerprint = sha256(declaration.encode()).hexdigest()
+    for line in lines:
+        if "body" in line:
+            line["body"] = line["body"].replace(lines[1]["schema"], fingerprint)
+    lines[1] = {"schema": fingerprint, "declaration": declaration}
+    rechain(lines)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -352,15 +377,36 @@ def test_schemas_that_cannot_be_read(bundle: Path, tmp_path: Path, change: Calla
     lines = read_lines(bundle)
     said = json.loads(lines[1]["declaration"])
     change(said)
-    declaration = text([said]).decode().strip()
-    fingerprint = sha256(declaration.encode()).hexdigest()
-    for line in lines:
-        if "body" in line:
-            line["body"] = line["body"].replace(lines[1]["schema"], fingerprint)
-    lines[1] = {"schema": fingerprint, "declaration": declaration}
-    rechain(lines)
+    as_declared(lines, said)
     found = refused(write_lines(tmp_path / "edit.refold", lines), example=False)
     assert "line 2: the schema cannot be read" in found
+
+
+def test_a_schema_that_unfolds_without_end(bundle: Path, tmp_path: Path) -> None:
+    """A type of forty references, each twice, would be looked at 2^40 times: refused, and a recursive one is not."""
+    defs: dict[str, Any] = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    endless = {"$defs": defs | {"d40": {}}, "$ref": "#/$defs/d0"}
+    with pytest.raises(ConfigError, match="unfolds"):
+        compile_schema({"keys": {"k": {"owner": "w", "type": endless}}}).key("k").prepare(1)
+    tree = {"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}}
+    compile_schema({"keys": {"k": {"owner": "w", "type": tree}}}).key("k").prepare({"left": {"right": {}}})
+    lines = read_lines(bundle)
+    said = json.loads(lines[1]["declaration"])
+    said["keys"]["routing"]["type"] = endless
+    as_declared(lines, said)
+    assert "unfolds" in refused(write_lines(tmp_path / "edit.refold", lines), example=False)
+
+
+def test_what_was_erased_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many erasures of the same, the one that reaches furthest is asked: a bundle may tell of any number."""
+    allowed, asked = Allowances(), []
+    for seq in range(1, 1_001):
+        allowed.erase(Erasure(seq, seq - 1 if seq != 500 else 10_000, None, None))
+    covers = Erasure.covers
+    monkeypatch.setattr(Erasure, "covers", lambda *event: asked.append(event) or covers(*event))
+    note = KIND_ID["note.added"]
+    assert [allowed.erased_by(seq, note, None, None) for seq in (1, 999, 1_000)] == [1_000, 1_000, None]
+    assert len(asked) == 3
 
 
 def test_files_that_are_no_bundle(bundle: Path, tmp_path: Path) -> None:
@@ -409,23 +455,42 @@ def lists(size: int) -> bytes:
     return b"[" + b"[]," * size + b"[]]"
 
 
+def many_erasures(first: bytes, size: int) -> bytes:
+    """A manifest that tells of so many erasures."""
+    said = json.loads(first)
+    return text([said | {"until": size, "erased": [[one + 1, 1, None, None] for one in range(size)]}])
+
+
 def many_schemas(size: int) -> bytes:
     """Schemas of a megabyte, each with its own fingerprint."""
     said = [f'"{number}{" " * 1_000_000}"' for number in range(size)]
     return text([{"schema": sha256(one.encode()).hexdigest(), "declaration": one} for one in said])
 
 
-@pytest.mark.parametrize("bomb", ["line", "lines", "members", "manifest", "body", "schemas"])
+VALUES = {"body": "[]", "floats": "1.5", "numbers": "999", "texts": '\\"a\u00e9\\"', "objects": '{\\"a\\":1}'}
+"""Values of which a list takes up to twenty times the memory of its text, as they stand in a line."""
+
+
+def parts(unit: str) -> bytes:
+    """An event whose value is a list of many units."""
+    start = {"seq": 1, "kind": "run.opened", "recorded_at": 1, "digest": "00" * 32, "salt": "00" * 16}
+    count = 40_000_000 // (len(unit.encode()) + 1)
+    return text([start])[:-2] + b',"body":"{\\"value\\":[' + f"{unit},".encode() * count + unit.encode() + b']}"}\n'
+
+
+@pytest.mark.parametrize("bomb", ["line", "lines", "members", "manifest", "erased", "schemas", *VALUES])
 def test_bombs_stay_within_bounds(bundle: Path, tmp_path: Path, bomb: str) -> None:
     """A small file that unpacks to gigabytes of text or of values is refused in bounded memory."""
     start = text([{"refold": "bundle"}])
     first = gzip.decompress(bundle.read_bytes()).split(b"\n", 1)[0]
     path = tmp_path / "bomb.refold"
     with path.open("wb") as file:
-        if bomb in ("manifest", "body", "schemas"):
+        if bomb in VALUES:
+            file.write(gzip.compress(first + b"\n" + parts(VALUES[bomb]), 1))
+        elif bomb in ("manifest", "erased", "schemas"):
             data = {
                 "manifest": lambda: first[:-1] + b',"x":' + lists(20_000_000) + b"}\n",
-                "body": lambda: first + b'\n{"body":"{\\"value\\":' + lists(20_000_000) + b'}"}\n',
+                "erased": lambda: many_erasures(first, 600_000),
                 "schemas": lambda: first + b"\n" + many_schemas(40),
             }[bomb]()
             file.write(gzip.compress(data, 1))
@@ -446,7 +511,17 @@ def test_bombs_stay_within_bounds(bundle: Path, tmp_path: Path, bomb: str) -> No
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("BundleInvalid"), done.stdout + done.stderr
     assert bomb != "schemas" or "16777216 bytes" in done.stdout
-    assert resource.RLIMIT_AS is not None
+    assert bomb not in {"manifest", *VALUES} or "parts" in done.stdout
+    assert bomb != "erased" or "erasures and gaps" in done.stdout
+
+
+def test_commas_inside_texts_are_no_parts(bundle: Path, tmp_path: Path) -> None:
+    """A long text of commas, quotes and brackets is one value, however many of them it has."""
+    lines = read_lines(bundle)
+    note = next(one for one in lines if one.get("key") == "note")
+    note["body"] = encode({"value": '[,"\\:{' * (PARTS_MAX // 2)}).decode()
+    rechain(lines)
+    assert check_bundle(write_lines(tmp_path / "text.refold", lines)).outcome == "checked"
 
 
 def test_the_hash_is_of_all_lines(bundle: Path) -> None:

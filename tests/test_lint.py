@@ -267,6 +267,19 @@ def test_pruned_reads_count(run: Run) -> None:
     assert {code for code, _key, _agent in before} == {"one-reader", "never-read", "read-before-write", "superseded"}
 
 
+def test_what_was_stated_once_is_no_ground_of_the_next_write(run: Run) -> None:
+    """A version stated without a read counts for the write that states it: a later write does not rest on it."""
+    write(run, "ann", "fact")
+    write(run, "bob", "plan", based_on=["fact@1"])
+    write(run, "ann", "fact")
+    write(run, "bob", "offer")
+    assert only(run, "superseded") == []
+    read(run, "bob", "fact")
+    write(run, "ann", "fact")
+    late = write(run, "bob", "offer")
+    assert [one.seqs for one in only(run, "superseded")] == [[late]]
+
+
 def test_what_can_be_asked(run: Run) -> None:
     """Codes come in their order; an unknown one and a run that is not there are errors; names may be anything."""
     write(run, "ann", "fact")

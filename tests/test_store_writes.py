@@ -31,7 +31,9 @@ from refold import (
     TransactionInvalid,
     UnknownKey,
     compile_schema,
+    fork,
     open_store,
+    verify,
 )
 
 Open = Callable[..., Store]
@@ -525,3 +527,24 @@ def test_an_empty_url_is_no_store(url: str) -> None:
     """An unset variable is a clear error, not a store that forgets."""
     with pytest.raises(ConfigError, match="empty"):
         open_store(url)
+
+
+def test_a_full_log_takes_nothing_more(open_new: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the largest seq a run can have, a write, a read and a fork fail; the run next to it goes on."""
+    store = open_new(ClaimState, strict_reads=True)
+    run, other = store.run("clm-1"), store.run("clm-2")
+    other.write_state("status", "open", writer="triage_agent")
+    run.write_state("status", "open", writer="triage_agent")
+    monkeypatch.setattr("refold_store.sealer.MAX_SEQ", run.head_seq() + 1)
+    run.write_state("status", "closed", writer="triage_agent")
+    with pytest.raises(TransactionInvalid, match="is full"):
+        run.write_state("status", "open", writer="triage_agent")
+    with pytest.raises(TransactionInvalid, match="is full"), run.transaction() as tx:
+        tx.write_state("status", "open", writer="triage_agent")
+    with pytest.raises(TransactionInvalid, match="is full"):
+        run.read_state("status", reader="triage_agent")
+    with pytest.raises(TransactionInvalid, match="is full"):
+        fork(run, "clm-1-b", by="ada")
+    assert [info.name for info in store.runs()] == ["clm-2", "clm-1"]
+    assert other.write_state("status", "closed", writer="triage_agent").version == 2
+    assert verify(store).ok

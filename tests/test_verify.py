@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 from forge import COLUMNS, forging
 from sound import SCHEMA, fill, found, where
 
-from refold import open_store
+from refold import Run, erase, fork, impact, open_store, story
 from refold_replay.findings import FINDINGS_MAX
 from refold_replay.verify import verify
-from refold_store.errors import ConfigError, NoSuchRun
+from refold_store.errors import ConfigError, Damaged, NoSuchRun
 from refold_store.events import commit, header, pack_names, pack_numbers, pack_rest
 
 WRITTEN, READ, TXN, LATE = "routing@2", "read", "txn", "late"
@@ -228,3 +229,69 @@ def test_the_header_parts_are_the_header() -> None:
     whole = header(7, 1, "ann", "é" * 300, 5, None, "low", 2, None, 99, 98, "q", '{"a":1}', b"t" * 16, b"s" * 8, 3)
     numbers = pack_numbers(7, 5, -1, 2, -1, 99, 98, 3)
     assert whole == numbers + pack_names(1, "ann", "é" * 300, "low") + pack_rest("q", '{"a":1}', b"t" * 16, b"s" * 8)
+
+
+@pytest.mark.parametrize("column", ["txn", "turn", "version", "seen_seq", "clock", "trace_flags"])
+def test_the_number_for_none_is_no_number(url: str, column: str) -> None:
+    """Where a column holds nothing the header has -1; a stored -1 gives the same digest, and is named all the same."""
+    with forging(url) as forge:
+        row = next(row for row in forge.rows() if row[column] is None and row["kind"] > 2)
+        forge.set(row["seq"], column, -1)
+        assert (row["seq"], "column") in found(url, level="digest")
+        rows = forge.rows()
+        rows[row["seq"] - 1][column] = -7
+        forge.put(rows, forge=True)
+    assert (row["seq"], "column") in found(url, level="digest")
+
+
+@pytest.mark.parametrize("left", [None, b""])
+def test_a_body_moved_into_its_salt_is_found(url: str, left: bytes | None) -> None:
+    """Salt and body are hashed as one: a salt that took the body in, or a body of no bytes, is named."""
+    with forging(url) as forge:
+        row = where(forge.rows(), 4)
+        forge.set(row["seq"], "salt", row["salt"] + row["body"])
+        forge.set(row["seq"], "body", left)
+        assert (row["seq"], "column") in found(url, level="digest")
+        forge.set(row["seq"], "salt", row["salt"])
+        forge.set(row["seq"], "body", row["body"])
+        read = where(forge.rows(), 3, key=None)
+        assert read["body"] is None
+        forge.set(read["seq"], "body", b"")
+    assert found(url, level="digest") == [(read["seq"], "column")]
+
+
+def test_the_event_a_fork_goes_on_from_is_there(url: str) -> None:
+    """The parent's end cut off with the very event that a fork hangs on: the fork names it."""
+    with open_store(url, SCHEMA) as store:
+        made = fork(store.run("r"), "r-b", at="end", by="ada")
+        made.write_state("low", 4, writer="ann")
+        at = made.info().forked_at
+    assert at is not None
+    with forging(url) as forge:
+        forge.remove(at)
+    assert [(at, "density")] == found(url, runs=["r-b"])
+
+
+def test_ancestors_in_a_circle_are_found(url: str) -> None:
+    """A run that is its own ancestor, or its fork's fork: named, and what asks for its past ends, with Damaged."""
+    with open_store(url, SCHEMA) as store:
+        made = fork(store.run("r"), "r-b", at=9, by="ada")
+        made.write_state("low", 2, writer="ann")
+    with forging(url) as forge:
+        for run, parent in ((3, 3), (1, 3)):
+            forge.run("UPDATE runs SET parent = 1, parent_seq = 9 WHERE id = 3")
+            forge.run("UPDATE runs SET parent = ?, parent_seq = 9 WHERE id = ?", parent, run)
+            assert "fork" in [damage for _seq, damage in found(url)]
+            with open_store(url, SCHEMA) as store:
+                name = "r-b" if run == 3 else "r"
+                for ask in (Run.state, lambda run: list(run.events()), lambda run: run.history("low")):
+                    with pytest.raises(Damaged, match="verify"):
+                        ask(store.run(name))
+                for act in (story, lambda run: impact(run, "low", 1), lambda run: fork(run, "new", by="ada"),
+                            lambda run: erase(store, run.name, key="low", by="dpo", reason="asked")):  # fmt: skip
+                    with suppress(Damaged):
+                        act(store.run(name))
+            forge.run("UPDATE runs SET parent = NULL, parent_seq = NULL WHERE id = 1")
+        forge.run("UPDATE runs SET parent = 1, parent_seq = NULL WHERE id = 3")
+    with open_store(url, SCHEMA) as store, pytest.raises(Damaged, match="verify"):
+        store.run("r-b").state()

@@ -53,6 +53,12 @@ def _type(rows: list[Cells], forge: Forge) -> Cells:
     return row
 
 
+def _too_large(rows: list[Cells], forge: Forge) -> Cells:
+    row = where(rows, 1, key=forge.name("routing"))
+    row["body"] = b'{"value":{"rules":"' + b"x" * 100 + b'"}}'
+    return row
+
+
 def _update_type(rows: list[Cells], forge: Forge) -> Cells:
     row = where(rows, 1, key=forge.name("notes"))
     row["body"] = b'{"update":{"a":1}}'
@@ -145,6 +151,7 @@ def _no_schema(rows: list[Cells], forge: Forge) -> Cells:
 
 RULES = [
     (_owner, "owner"), (_actor, "owner"), (_late_initial, "owner"), (_undeclared, "owner"), (_type, "type"),
+    (_too_large, "type"),
     (_update_type, "type"), (_invariant, "invariant"), (_version, "version"), (_time, "time"), (_clock, "time"),
     (_torn, "transaction"), (_twice, "transaction"), (_read_ahead, "read"), (_read_never, "read"),
     (_read_future, "read"), (_opened_twice, "opening"), (_no_request, "request"), (_no_body, "body"),

@@ -35,6 +35,11 @@ class Erasure:
     key: int | str | None
     version: int | None
 
+    @property
+    def reach(self) -> int:
+        """The newest seq it can speak of."""
+        return min(self.until, self.seq - 1)
+
     def covers(self, seq: int, kind: int, key: int | str | None, version: int | None) -> bool:
         """Whether it speaks of an event."""
         return (
@@ -66,6 +71,8 @@ class Allowances:
 
     erasures: dict[tuple[int | str | None, int | None], list[Erasure]] = field(default_factory=dict)
     """By key and version, None for any."""
+    furthest: dict[tuple[int | str | None, int | None], Erasure] = field(default_factory=dict)
+    """Of each key and version the erasure that reaches furthest: it covers all that any of them does."""
     gaps: dict[int, Gap] = field(default_factory=dict)
     """First seq to gap."""
     redacted: int = 0
@@ -76,13 +83,19 @@ class Allowances:
         refs = decode(row.refs.encode()) if row.refs else {}
         if row.kind == ERASED:
             key = key_of(row.key)
-            found = Erasure(row.seq, int(refs["until"]), key, row.version)
-            self.erasures.setdefault((key, row.version), []).append(found)
+            self.erase(Erasure(row.seq, int(refs["until"]), key, row.version))
         elif row.kind == PRUNED and row.body is not None:
             for first, last, before, digest in decode(bytes(row.body))["ranges"]:
                 self.gaps[int(first)] = Gap(int(last), bytes.fromhex(before), bytes.fromhex(digest), row.seq)
         elif row.kind == RUN_IMPORTED and "redacted" in refs:
             self.redacted = max(self.redacted, min(int(refs["redacted"]), row.seq - 1))
+
+    def erase(self, one: Erasure) -> None:
+        """Take in an erasure."""
+        at = one.key, one.version
+        self.erasures.setdefault(at, []).append(one)
+        if at not in self.furthest or self.furthest[at].reach < one.reach:
+            self.furthest[at] = one
 
     def erased(self, seq: int, kind: int, key: int | str | None, version: int | None) -> bool:
         """Whether an event's body may be missing."""
@@ -93,9 +106,9 @@ class Allowances:
     def erased_by(self, seq: int, kind: int, key: int | str | None, version: int | None) -> int | None:
         """The seq of the event that says an event's body was erased; None if there is none."""
         for at in {(key, version), (key, None), (None, None)}:
-            for one in self.erasures.get(at, ()):
-                if one.covers(seq, kind, key, version):
-                    return one.seq
+            one = self.furthest.get(at)
+            if one is not None and one.covers(seq, kind, key, version):
+                return one.seq
         return None
 
     def across(self, first: int, seq: int, digest: bytes | None) -> Gap | None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from refold_replay.allowances import Allowances
+from refold_replay.allowances import Allowances, Erasure
 from refold_replay.bundle import Line
 from refold_replay.bundle_reader import BundleReader
 from refold_replay.findings import Findings
@@ -184,9 +184,10 @@ class Checks:
 def _numbered(allowed: Allowances, number: Callable[[str], int]) -> Allowances:
     """The same with numbers for the names of keys."""
     found = Allowances(gaps=allowed.gaps, redacted=allowed.redacted)
-    for (key, version), erasures in allowed.erasures.items():
+    for (key, _version), erasures in allowed.erasures.items():
         at = number(key) if isinstance(key, str) else None
-        found.erasures[at, version] = [type(one)(one.seq, one.until, at, one.version) for one in erasures]
+        for one in erasures:
+            found.erase(Erasure(one.seq, one.until, at, one.version))
     return found
 
 

@@ -22,6 +22,7 @@ from refold_replay.bundle_checking import Checks, as_row
 from refold_replay.bundle_reader import LINE_MAX, BundleReader
 from refold_store import jsontext
 from refold_store.archived import archived
+from refold_store.backend import MAX_SEQ
 from refold_store.errors import BundleInvalid, ReadOnlyStore, TransactionInvalid
 from refold_store.events import PRUNED, RUN_ARCHIVED, RUN_IMPORTED, Draft, Row
 from refold_store.heads import RunHead
@@ -31,6 +32,9 @@ from refold_store.store import Store
 
 BATCH = 1000
 """Rows inserted by one statement."""
+SEQ_HEADROOM = 1 << 24
+"""Seqs that a run which comes in must have left below the largest: a roll-up can claim any number in a few bytes, and
+a run is there to go on."""
 CHANGED = "the file was changed while it was imported; nothing was imported"
 TELL_EVERY = 1000
 """Events between two reports of progress."""
@@ -95,6 +99,12 @@ def import_bundle(
     outcome = "imported" if found is None else _compared(run, found, checked, line_max)
     if outcome == "unchanged" and not checked.redacted and found is not None:
         return replace(checked, outcome=outcome, lacking=_lacking(run, found, checked.until))
+    if outcome == "imported" and checked.until > MAX_SEQ - SEQ_HEADROOM:
+        raise BundleInvalid(
+            f"{checked.path}: its newest event is seq {checked.until}; a run that comes in beyond seq "
+            f"{MAX_SEQ - SEQ_HEADROOM} has no room to go on",
+            line=1,
+        )
     if dry_run or outcome == "unchanged":
         return replace(checked, outcome=outcome)
     with store._committer.alone():

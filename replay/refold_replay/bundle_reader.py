@@ -7,6 +7,7 @@ Rules of this module
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator
 from hashlib import sha256
@@ -20,6 +21,7 @@ from refold_store.errors import BundleInvalid, RefoldError
 from refold_store.events import KIND_ID
 from refold_store.jsontext import encode, parse
 from refold_store.names import check_name
+from refold_store.sealer import CLOCK_END_US
 
 LINE_MAX: Final = 64 * 1024 * 1024
 """Longest line that is read, in bytes: twice what a value may be unless its key allows more."""
@@ -27,9 +29,11 @@ READ_BYTES: Final = 1 << 20
 """Bytes unpacked at once."""
 PACKED_BYTES: Final = 1 << 14
 """Bytes of the file unpacked from at once: few, as each end of a gzip member copies what is left of them."""
-CONTAINERS_MAX: Final = 4_000_000
-"""Brackets and braces of one line: each may take 72 bytes of memory, and a value of the default size that holds more
-is made of lists as short as `[1]`."""
+PARTS_MAX: Final = 4_000_000
+"""Members of the lists and objects of one line, in all, for LINE_MAX bytes: each may take 72 bytes of memory (a colon
+counts, as the key takes its own), and a value of the default size that holds more has members as short as `[1]`."""
+ENTRIES_MAX: Final = 500_000
+"""Erasures and gaps of one manifest: each takes 400 bytes of memory."""
 SUFFIX: Final = ".refold"
 """How the name of a bundle ends."""
 _INT_MAX: Final = (1 << 63) - 1
@@ -46,10 +50,14 @@ _NUMBERS: Final = {
     "turn": (0, _INT_MAX),
     "version": (0, _INT_MAX),
     "seen_seq": (0, _INT_MAX),
-    "recorded_at": (0, _INT_MAX),
-    "clock": (-_INT_MAX, _INT_MAX),
+    "recorded_at": (0, CLOCK_END_US - 1),
+    "clock": (0, CLOCK_END_US - 1),
     "trace_flags": (0, 255),
 }
+
+
+_SIGN: Final = re.compile(rb'"[^"]*(?:"|\Z)|[,:\[{]')
+"""A text without escapes, or a sign that stands before a member."""
 
 
 def is_bundle(path: Path) -> bool:
@@ -71,6 +79,7 @@ class BundleReader:
         """The line that was read last, from 1."""
         self.end: End | None = None
         self._hash = sha256()
+        self._parts_max = PARTS_MAX * line_max // LINE_MAX
         self._lines = self._unpacked(line_max)
         self.manifest = self._manifest(self._next())
         self.schemas: dict[str, bytes] = {}
@@ -124,9 +133,12 @@ class BundleReader:
         if len(line) > line_max:
             self.number += 1
             raise self.fail(f"a line of over {line_max} bytes; `line_max` of the Python API lets longer ones in")
-        if len(line) > CONTAINERS_MAX and line.count(b"[") + line.count(b"{") > CONTAINERS_MAX:
+        if _has_more_parts(line, self._parts_max):
             self.number += 1
-            raise self.fail(f"a line with over {CONTAINERS_MAX} brackets and braces")
+            raise self._too_many_parts()
+
+    def _too_many_parts(self) -> BundleInvalid:
+        return self.fail(f"over {self._parts_max} parts of lists and objects; a larger `line_max` lets more in")
 
     def _next(self) -> Members | None:
         line = next(self._lines, None)
@@ -134,7 +146,8 @@ class BundleReader:
             return None
         self.number += 1
         self._before_end = self._hash.digest()
-        self._hash.update(line + b"\n")
+        self._hash.update(line)
+        self._hash.update(b"\n")
         try:
             members = parse(line)
         except RefoldError as error:
@@ -150,6 +163,8 @@ class BundleReader:
             fingerprint, text = self._text(members, "schema"), self._text(members, "declaration").encode()
             if sha256(text).hexdigest() != fingerprint:
                 raise self.fail("the declaration does not give its fingerprint")
+            if _has_more_parts(text, self._parts_max):
+                raise self._too_many_parts()
             size += len(text)
             if fingerprint in self.schemas or len(self.schemas) >= SCHEMAS_MAX or size > SCHEMAS_BYTES:
                 raise self.fail(
@@ -186,13 +201,14 @@ class BundleReader:
     def _allowed(self, members: Members, newest: int) -> Allowances:
         """What the manifest tells of erasures and gaps: in order, none beyond the newest event."""
         found, before_it = Allowances(), 0
+        if sum(isinstance(members[name], list) and len(members[name]) for name in ("erased", "pruned")) > ENTRIES_MAX:
+            raise self.fail(f"over {ENTRIES_MAX} erasures and gaps")
         try:
             for seq, until, key, version in _rows(members["erased"], 4):
                 for number in (seq, until, *(() if version is None else (version,))):
                     _whole(number)
                 before_it = _rising(before_it, seq, newest)
-                erasure = Erasure(seq, until, None if key is None else check_name("key", key), version)
-                found.erasures.setdefault((erasure.key, version), []).append(erasure)
+                found.erase(Erasure(seq, until, None if key is None else check_name("key", key), version))
             before_it = 0
             for first, last, before, digest, said in _rows(members["pruned"], 5):
                 before_it = _rising(_rising(before_it, _whole(first), newest) - 1, _whole(last), newest)
@@ -271,6 +287,8 @@ class BundleReader:
         if name not in members:
             return None
         text = self._text(members, name).encode()
+        if _has_more_parts(text, self._parts_max):
+            raise self._too_many_parts()
         try:
             value = parse(text)
             if isinstance(value, dict) and encode(value) == text:
@@ -278,6 +296,21 @@ class BundleReader:
         except RefoldError as error:
             raise self.fail(f"{name}: {error}", error) from error
         raise self.fail(f"{name} is a JSON object in its canonical spelling")
+
+
+def _has_more_parts(text: bytes | bytearray, most: int) -> bool:
+    """Whether a JSON text has more members, outside its texts, than may be held. Looked at closely only if it may."""
+    if len(text) <= most or sum(map(text.count, (b",", b":", b"[", b"{"))) <= most:
+        return False
+    count, inside, begin = 0, b"", 0
+    while begin < len(text) and count <= most:
+        end = begin + READ_BYTES
+        while text[end - 1 : end] == b"\\":
+            end += 1  # no escape is cut in two
+        bare = inside + text[begin:end].replace(rb"\\", b"").replace(rb"\"", b"")
+        count += sum(not found[0].startswith(b'"') for found in _SIGN.finditer(bare))
+        inside, begin = b'"' * (bare.count(b'"') % 2), end
+    return count > most
 
 
 def _inflated(file: Any, fail: Any) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from refold_replay.bundle import Line
 from refold_store.events import DELETED, ERASED, PRUNED, READ, REFUSED, RUN_ARCHIVED, RUN_FORKED, RUN_IMPORTED, WRITTEN
 from refold_store.jsontext import decode
+from refold_store.sealer import CLOCK_END_US
 
 Form = Callable[[Any], bool]
 _INT_MAX: Final = (1 << 63) - 1
@@ -28,6 +29,10 @@ def _number(found: Any) -> bool:
 
 def _count(found: Any) -> bool:
     return type(found) is int and 0 <= found <= _INT_MAX
+
+
+def _time(found: Any) -> bool:
+    return _count(found) and found < CLOCK_END_US
 
 
 def _holds(form: Form, found: Any) -> bool:
@@ -62,7 +67,7 @@ MUST: Final[dict[int, dict[str, Form]]] = {
 """Members of refs that are always there, by kind."""
 ROLL_UP: Final[dict[str, Form]] = {
     "ranges": _rows(_count, _count, _text, _text),
-    "reads": _rows(_text, _count, _text, _count, _count, _count, _count, _count),
+    "reads": _rows(_text, _count, _text, _count, _count, _count, _count, _time),
 }
 """What the body of reads.pruned always has."""
 

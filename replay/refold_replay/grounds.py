@@ -53,6 +53,10 @@ class Grounds(Generic[A, K]):
         seen[key] = (version, seq, turn)
         return True
 
+    def has_read(self, actor: A, key: K) -> bool:
+        """Whether an actor has read a key: what it only stated is no ground of its other writes."""
+        return key in self._read.get(actor, ())
+
     def of(
         self,
         actor: A,

@@ -18,6 +18,8 @@ from refold_store.errors import Damaged
 from refold_store.events import KINDS, NO_REST, pack_names, pack_numbers, pack_rest
 
 Row = tuple[Any, ...]
+SALT_BYTES = 16
+"""Salt and body are hashed as one text: only its length says where the salt ends."""
 ERASED_MAX = 100
 """Rows without a body remembered: their first places tell what happened."""
 _FRONTS_MAX = 100_000
@@ -63,7 +65,7 @@ class Chain:
         digest = self.digest
         last, last_at = self.seq, self.recorded_at
         versions, fronts = self.versions, self._fronts
-        pack, sha = pack_numbers, sha256
+        pack, sha, findings = pack_numbers, sha256, self.findings
         count = 0
         for row in rows:
             count += 1
@@ -80,6 +82,8 @@ class Chain:
                     if version != versions.get(key, 0) + 1:
                         self._version(row)
                     versions[key] = version
+                if txn < -1 or turn < -1 or version < -1 or seen_seq < -1 or clock < -1 or flags < -1:
+                    findings.add(seq, "column", "a number of an event is never negative")
                 front = fronts.get((kind, actor, owner, key))
                 if front is None:
                     front = self._front(kind, actor, owner, key)
@@ -88,6 +92,8 @@ class Chain:
                 else:
                     rest = pack_rest(request_id, refs, trace_id, span_id)
                 if commitment is None:
+                    if len(salt) != SALT_BYTES or body == b"":
+                        findings.add(seq, "column", f"a salt has {SALT_BYTES} bytes, and a body at least two")
                     committed = sha(salt if body is None else salt + body).digest()
                 else:
                     committed = self._commitment(row)

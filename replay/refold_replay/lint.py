@@ -200,7 +200,7 @@ class _Watch:
         if item.kind == DELETED:
             seen.deletes.add(last + 1)
         for reader in seen.readers:
-            if reader != item.actor:
+            if reader != item.actor and self._grounds.has_read(reader, item.key):
                 replaced = self._replaced.setdefault(reader, {})
                 replaced.pop(item.key, None)  # the newest goes last
                 replaced[item.key] = (last + 1, item.actor)

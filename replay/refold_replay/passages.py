@@ -26,7 +26,7 @@ def verify_passages(
     rows = {kind: [Row(*row) for row in backend.query(backend.sql.by_kind, (run, kind))]
             for kind in (RUN_FORKED, RUN_ARCHIVED, PRUNED)}  # fmt: skip
     try:
-        _forks(source, findings, rows[RUN_FORKED], name, parent, at)
+        _forks(source, findings, rows[RUN_FORKED], run, name, parent, at)
         for row in rows[RUN_ARCHIVED]:
             if refs_of(row.refs).get("until") != row.seq - 1:
                 findings.add(row.seq, "archive", "run.archived does not stand right behind what it says was archived")
@@ -36,13 +36,19 @@ def verify_passages(
         findings.add(None, "unreadable", str(error))
 
 
-def _forks(source: Source, findings: Findings, rows: list[Row], name: str, parent: int | None, at: int | None) -> None:
+def _forks(
+    source: Source, findings: Findings, rows: list[Row], run: int, name: str, parent: int | None, at: int | None
+) -> None:
     known: str | None = None
     if parent is not None:
-        found = [run for run in source.backend.query(source.scans.runs, ()) if run[0] == parent]
-        if not found or at is None:
-            findings.add(None, "fork", f"table runs names run number {parent} as its ancestor, which is not there")
+        found = any(one[0] == parent for one in source.backend.query(source.scans.runs, ()))
+        if not found or at is None or parent >= run:
+            wrong = "comes after it" if found and at is not None else "is not there"
+            findings.add(None, "fork", f"table runs names run number {parent} as its ancestor, which {wrong}")
             return
+        place = source.backend.at_seq(parent, at)
+        if place is None or place.seq != at:
+            findings.add(at, "density", "the event that the fork goes on from is missing")
         known = name_at(source.backend, parent, at)
         if not rows or rows[0].seq != at + 1:
             findings.add(at + 1, "fork", "a fork has run.forked as its first own event")

@@ -16,7 +16,10 @@ BATCH = 1000
 
 _NUMBERS = ("txn", "turn", "version", "seen_seq", None, "clock", "trace_flags")
 _REST = "kind, actor, owner, key, request_id, refs, trace_id, span_id, salt, body, commitment, digest"
-_NUMBER_LIST = ", ".join("recorded_at" if name is None else f"coalesce({name}, -1)" for name in _NUMBERS)
+_NUMBER_LIST = ", ".join(
+    "recorded_at" if name is None else f"CASE {name} WHEN -1 THEN -2 ELSE coalesce({name}, -1) END" for name in _NUMBERS
+)
+"""A stored -1 is no number of an event, and must not pass for none."""
 
 SEQ, TXN, TURN, VERSION, SEEN_SEQ, RECORDED_AT, CLOCK, TRACE_FLAGS = range(8)
 KIND, ACTOR, OWNER, KEY, REQUEST_ID, REFS, TRACE_ID, SPAN_ID, SALT, BODY, COMMITMENT, DIGEST = range(8, 20)

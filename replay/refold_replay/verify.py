@@ -87,7 +87,9 @@ def verify(
         if progress is not None:
             progress(report.events, total, stretch.name)
     for run in chosen:
-        report.findings += _guarded(run, partial(_beside, source, run, level))
+        if level == "full":
+            report.findings += _guarded(run, partial(verify_frames, source, Stretch(*run[:4], 1, 0, level)))
+        report.findings += _guarded(run, partial(_passages, source, run))
     if runs is None:
         report.findings += _guarded(NO_RUN, partial(_strays, source, listed, level))
     for one in anchors:
@@ -120,12 +122,11 @@ def _cut(source: Source, run: Listed, level: Level, stretches: list[Stretch]) ->
     return []
 
 
-def _beside(source: Source, run: Listed, level: Level) -> list[Finding]:
-    """Keyframes of a run, and the events that are about other logs or about what is gone."""
-    found = verify_frames(source, Stretch(*run[:4], 1, 0, level)) if level == "full" else []
+def _passages(source: Source, run: Listed) -> list[Finding]:
+    """The events of a run that are about other logs, or about what is gone."""
     passages = Findings(run[1], run[2])
     verify_passages(source, passages, run[0], run[2], run[4], run[5])
-    return found + passages.found
+    return passages.found
 
 
 def _listed(source: Source) -> list[Listed]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from refold_store.errors import Damaged
 from refold_store.events import DELETED, SCHEMA_DECLARED, WRITTEN, Row
 from refold_store.keeping import Keeping
 
@@ -208,13 +209,18 @@ class Backend(Keeping):
         return run
 
     def parent_of(self, run: int, *, writer: bool = False) -> tuple[int, int] | None:
-        """(run, seq) that a fork goes on from; None for any other run. Asked anew: a fork may become self-contained."""
+        """(run, seq) that a fork goes on from; None for any other run. Asked anew: a fork may become self-contained.
+
+        Raises Damaged if it is said to go on from itself or from a later run.
+        """
         if run not in self._forks:
             return None
         parent, at = (self.writer_query if writer else self.query)(self.sql.parent_of, (run,))[0]
         if parent is None:
             self._forks.discard(run)
             return None
+        if at is None or parent >= run:  # runs are numbered as they are made, so that no way up is a circle
+            raise Damaged(f"table runs says that run {run} goes on from seq {at} of run {parent}; run `refold verify`")
         rows = (self.writer_query if writer else self.query)(self.sql.parent_of, (parent,))
         self.met(parent, rows[0][0] if rows else None)
         return parent, at

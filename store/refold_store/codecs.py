@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Protocol
 
 from refold_store.errors import ConfigError, InvalidValue
 from refold_store.jsontext import decode, member_path, snapshot
+from refold_store.unfolding import UNFOLDED_MAX, unfolds_within
 
 JsonSchema = Mapping[str, Any]
 
@@ -164,6 +165,9 @@ def _constrains(schema: JsonSchema) -> bool:
 
 def _compile(schema: JsonSchema, formats: bool, mask: bool) -> Any:
     import jsonschema_rs  # here, so that reading a store never loads it
+
+    if not unfolds_within(schema):
+        raise ConfigError(f"not a JSON Schema to check by: it unfolds to over {UNFOLDED_MAX:,} parts")
 
     def retrieve(uri: str) -> NoReturn:
         raise ValueError(f"{uri} would have to be fetched; put it under $defs instead")

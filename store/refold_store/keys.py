@@ -220,7 +220,9 @@ class Key:
             raise
 
     def verify(self, text: bytes) -> None:
-        """Raises InvalidValue with key and path if a stored text does not fit the declared type."""
+        """Raises InvalidValue with key and path if a stored text does not fit the declared type or size."""
+        if len(text) > self.max_bytes:
+            raise self._too_large(text)
         try:
             self._codec.verify(text)
         except InvalidValue as error:

@@ -46,7 +46,9 @@ SQL = Statements(
     insert=f"INSERT INTO events ({', '.join(NAMES)}) VALUES ({', '.join(f'${n}' for n in range(1, len(NAMES) + 1))})",
     find_run="SELECT id, parent FROM runs WHERE tenant = $1 AND scope = $2 AND name = $3",
     parent_of="SELECT parent, parent_seq FROM runs WHERE id = $1",
-    children="SELECT id, tenant, name, parent_seq FROM runs WHERE parent = $1 AND parent IS NOT NULL ORDER BY id",
+    children=(
+        "SELECT id, tenant, name, parent_seq FROM runs WHERE parent = $1 AND parent IS NOT NULL AND id > $1 ORDER BY id"
+    ),
     lock_runs=f"SELECT pg_advisory_xact_lock({LOCK_RUNS}::int8)",
     open_run=(
         "INSERT INTO runs (id, tenant, scope, name, opened_at, parent, parent_seq) "

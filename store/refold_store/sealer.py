@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from hashlib import sha256
 
-from refold_store.backend import Backend
-from refold_store.errors import ConfigError
+from refold_store.backend import MAX_SEQ, Backend
+from refold_store.errors import ConfigError, TransactionInvalid
 from refold_store.events import SEEN_NOW, Draft, Row, header, new_row
 from refold_store.heads import RunHead
 
@@ -36,8 +36,10 @@ class Sealer:
         self._salts = []
 
     def seal(self, head: RunHead, draft: Draft, txn: int | None, now: int, rows: list[Row]) -> None:
-        """Give a draft its place: seq, time, salt, digest."""
+        """Give a draft its place: seq, time, salt, digest. Raises TransactionInvalid if the log has no seq left."""
         seq = head.seq + 1
+        if seq > MAX_SEQ:
+            raise TransactionInvalid(f"run {head.name!r} is full at seq {head.seq}; go on in a new run")
         clock: int | None = now if draft.clock is None else draft.clock
         recorded_at = head.recorded_at + 1
         if clock >= recorded_at:  # type: ignore[operator]  # set one line above
@@ -46,23 +48,9 @@ class Sealer:
         salt = self._salts.pop() if self._salts else self._draw()
         trace_id, span_id, trace_flags = draft.trace
         top = header(
-            seq,
-            draft.kind,
-            draft.actor,
-            draft.owner,
-            txn,
-            draft.turn,
-            draft.key,
-            draft.version,
-            seen_seq,
-            recorded_at,
-            clock,
-            draft.request_id,
-            draft.refs,
-            trace_id,
-            span_id,
-            trace_flags,
-        )
+            seq, draft.kind, draft.actor, draft.owner, txn, draft.turn, draft.key, draft.version, seen_seq, recorded_at,
+            clock, draft.request_id, draft.refs, trace_id, span_id, trace_flags,
+        )  # fmt: skip
         body = draft.body
         digest = sha256(head.digest + top + sha256(salt if body is None else salt + body).digest()).digest()
         ids = self._ids

@@ -37,7 +37,9 @@ SQL = Statements(
     insert=f"INSERT INTO events (pos, {_COLUMNS}) VALUES (? << 32 | ?{', ?' * 19})",
     find_run="SELECT id, parent FROM runs WHERE tenant = ? AND scope = ? AND name = ?",
     parent_of="SELECT parent, parent_seq FROM runs WHERE id = ?",
-    children="SELECT id, tenant, name, parent_seq FROM runs WHERE parent = ? AND parent IS NOT NULL ORDER BY id",
+    children=(
+        "SELECT id, tenant, name, parent_seq FROM runs WHERE parent = ?1 AND parent IS NOT NULL AND id > ?1 ORDER BY id"
+    ),
     lock_runs="SELECT 1",
     open_run=(
         "INSERT INTO runs (id, tenant, scope, name, opened_at, parent, parent_seq) "

@@ -120,3 +120,10 @@ def test_schema_check_of_a_bad_name_is_json(refold_cli: Cli, tmp_path: Path) -> 
     done = refold_cli("schema", "check", str(schema), "--json")
     assert done.exit_code == 1
     assert json.loads(done.stdout)["ok"] is False
+
+
+def test_a_schema_file_without_end(refold_cli: Callable[..., Any], sqlite_url: str) -> None:
+    """A schema is read up to a bound: what never ends is told in one line."""
+    done = refold_cli("write", "r", "k", "1", "--writer", "w", "--schema", "/dev/zero", "--store", sqlite_url)
+    assert done.exit_code == 2
+    assert "bytes" in done.stderr

@@ -15,10 +15,9 @@ from typing import Any
 from refold_replay.diff import MISSING
 from refold_replay.origins import Traced, leaves
 from refold_replay.steps import Declarations, Step, steps
-from refold_store import jsontext
 from refold_store.errors import NoSuchMoment, NotFound
-from refold_store.events import DELETED
-from refold_store.fold import basis_of
+from refold_store.events import DELETED, document
+from refold_store.fold import basis_of, member
 from refold_store.looking import key_for_reading, sensitive_since
 from refold_store.reads import as_time
 from refold_store.run import Run
@@ -124,12 +123,12 @@ class _Tracer:
             if self._traced.value is MISSING:
                 self.state = "erased"
             return
-        document = jsontext.decode(step.body)
+        found = document(step.body)
         origin = _Origin(step, self._uncertain)
-        if "value" in document:
-            self._traced.replace(document["value"], origin, as_set=declared.reducer.name == "union")
+        if "value" in found:
+            self._traced.replace(found["value"], origin, as_set=declared.reducer.name == "union")
         else:
-            self._traced.update(declared, document["update"], origin)
+            self._traced.update(declared, member(found, "update"), origin)
         self.state, self._uncertain = "value", False
 
     def lines(self) -> list[BlameLine]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from refold_replay.allowances import Allowances
+from refold_store.errors import Damaged
 from refold_store.events import KINDS
 from refold_store.jsontext import encode
 
@@ -107,15 +108,18 @@ def schema_line(fingerprint: str, declaration: bytes) -> bytes:
 
 
 def event_line(event: Line) -> bytes:
-    """The line of an event: what is none is left out."""
+    """The line of an event: what is none is left out. Raises Damaged if a column holds what no event has."""
     members: Members = {name: value for name, value in event._asdict().items() if value is not None}
-    members["kind"] = KINDS[event.kind]
-    for name in HEX:
-        if name in members:
-            members[name] = members[name].hex()
-    if event.body is not None:
-        members["body"] = event.body.decode()
-    return _line(members)
+    try:
+        members["kind"] = KINDS[event.kind]
+        for name in HEX:
+            if name in members:
+                members[name] = members[name].hex()
+        if event.body is not None:
+            members["body"] = event.body.decode()
+        return _line(members)
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise Damaged(f"event {event.seq} has no line ({error}); run `refold verify`", seq=event.seq) from error
 
 
 def end_line(events: int, digest: bytes, public_key: bytes | None, signature: bytes | None) -> bytes:

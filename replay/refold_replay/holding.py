@@ -16,6 +16,7 @@ from typing import Any
 
 from refold_store import jsontext
 from refold_store.errors import Damaged
+from refold_store.events import document as decoded
 from refold_store.fold import WHOLE, value_text
 from refold_store.heads import KeyHead, RunHead
 from refold_store.keys import Key
@@ -91,20 +92,20 @@ class Recorded:
 
     def write(self, name: str, declared: Key | None, seq: int, writer: str | None, version: int, body: bytes) -> None:
         """Take in a `state.written`."""
-        if body.startswith(WHOLE):
+        if type(body) is bytes and body.startswith(WHOLE):
             self.keys[name] = Held(version, seq, writer, absent=False, text=body[len(WHOLE) : -1])
             return
-        document = jsontext.decode(body)
-        if "value" in document:
+        found = decoded(body)
+        if "value" in found:
             self.keys[name] = Held(version, seq, writer, absent=False, text=value_text(body))
             return
-        if "update" not in document:
+        if "update" not in found:
             raise Damaged(f"the write of {name!r} at seq {seq} holds neither value nor update", seq=seq)
         held = self.keys.get(name)
         if held is None or held.absent:
             held = self.keys[name] = Held()
         held.version, held.seq, held.writer, held.absent, held.key = version, seq, writer, False, declared
-        update = jsontext.encode(document["update"])
+        update = jsontext.encode(found["update"])
         if not isinstance(held.updates, list):
             held.updates = []
         held.updates.append(update)

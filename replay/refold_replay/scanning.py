@@ -36,6 +36,8 @@ class Scans:
     """The first run id above one that has events."""
     runs: str
     """All runs: id, tenant, name, scope, and where a fork goes on: run and seq."""
+    odd_runs: str
+    """Runs opened at what is no time."""
     first: str
     """The first event that a run itself holds: seq, kind, refs."""
     named: str
@@ -59,6 +61,7 @@ SQLITE: Final = Scans(
     ),
     next_run="SELECT pos >> 32 FROM events WHERE pos > (?1 << 32 | 4294967295) ORDER BY pos LIMIT 1",
     runs="SELECT id, tenant, name, scope, parent, parent_seq FROM runs ORDER BY id",
+    odd_runs="SELECT id, opened_at FROM runs WHERE typeof(opened_at) <> 'integer' OR opened_at < 0 ORDER BY id",
     first=(
         "SELECT pos & 4294967295, kind, refs FROM events "
         "WHERE pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY pos LIMIT 1"
@@ -85,6 +88,7 @@ POSTGRESQL: Final = Scans(
     rows=(f"SELECT seq, {_NUMBER_LIST}, {_REST} FROM events WHERE run = $1 AND seq >= $2 AND seq <= $3 ORDER BY seq"),
     next_run="SELECT run FROM events WHERE run > $1 ORDER BY run LIMIT 1",
     runs="SELECT id, tenant, name, scope, parent, parent_seq FROM runs ORDER BY id",
+    odd_runs="SELECT id, opened_at FROM runs WHERE opened_at < 0 ORDER BY id",
     first="SELECT seq, kind::int8, refs FROM events WHERE run = $1 ORDER BY seq LIMIT 1",
     named="SELECT refs FROM events WHERE run = $1 AND kind = 24 AND kind > 3 ORDER BY seq LIMIT 1",
     txn_at="SELECT txn FROM events WHERE run = $1 AND seq = $2",

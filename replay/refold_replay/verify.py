@@ -199,6 +199,9 @@ def _strays(source: Source, listed: list[Listed], level: Level) -> list[Finding]
         if sha256(bytes(declaration)).hexdigest() != fingerprint:
             findings.add(None, "schema", f"schema {fingerprint}: the declaration does not give this fingerprint")
     found = findings.found
+    for run, opened_at in source.backend.query(source.scans.odd_runs, ()):
+        tenant, name = known[run][1:3] if run in known else ("", f"number {run}")
+        found.append(Finding(tenant, name, None, "column", f"table runs says it was opened at {opened_at!r}, no time"))
     for run, request_id, seq in source.backend.query(source.scans.requests_twice, ()):
         tenant, name = known[run][1:3] if run in known else ("", f"number {run}")
         found.append(Finding(tenant, name, seq, "request", f"request id {request_id!r} is bound twice"))

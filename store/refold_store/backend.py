@@ -310,6 +310,8 @@ class Backend(Keeping):
         for piece, _first, last in reversed(self.pieces(run, seq)):
             rows = self.query(self.sql.at_seq, (piece, last))
             if rows:
+                if type(rows[0][4]) is not bytes:
+                    raise Damaged(f"the digest at seq {rows[0][0]} is none; run `refold verify`", seq=rows[0][0])
                 return Place(piece, *rows[0])
         return None
 

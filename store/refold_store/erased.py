@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from refold_store import jsontext
 from refold_store.archived import archived
 from refold_store.errors import ValueErased
-from refold_store.events import DELETED, ERASED, RUN_IMPORTED, Row
+from refold_store.events import DELETED, ERASED, RUN_IMPORTED, Row, document
 from refold_store.fold import WHOLE
 from refold_store.reads import Read, as_time
 
@@ -50,7 +49,7 @@ class Gap:
 
 def refs_of(row: Row) -> dict[str, Any]:
     """What an event refers to, decoded."""
-    found: dict[str, Any] = {} if row.refs is None else jsontext.decode(row.refs.encode())
+    found: dict[str, Any] = {} if row.refs is None else document(row.refs.encode())
     return found
 
 
@@ -59,7 +58,7 @@ def erasure_of(backend: Backend, run: int, key: int | None, version: int | None,
     for row in _rows(backend, run, ERASED):
         until = refs_of(row).get("until", 0)
         if row.seq > seq and until >= seq and row.key in (None, key) and row.version in (None, version):
-            reason = None if row.body is None else jsontext.decode(row.body).get("reason")
+            reason = None if row.body is None else document(row.body).get("reason")
             return Erasure(backend.text_of(row.actor) or "", as_time(row.recorded_at), reason, row.seq)
     for row in _rows(backend, run, RUN_IMPORTED):
         if row.seq > seq and refs_of(row).get("redacted", 0) >= seq:
@@ -106,7 +105,7 @@ def without(read: Read) -> list[Gap]:
         return []
     gaps: list[Gap] = []
     for seq, version, kind, body in backend.since(run_id, found.key, 0, found.seq):
-        if kind == DELETED or (body is not None and "value" in jsontext.decode(body)):
+        if kind == DELETED or (body is not None and "value" in document(body)):
             gaps = []
         elif body is None:
             gaps.append(Gap(version, seq, erasure_of(backend, run_id, found.key, version, seq)))

@@ -16,6 +16,7 @@ from hashlib import sha256
 from struct import Struct
 from typing import Any, NamedTuple
 
+from refold_store.errors import Damaged
 from refold_store.jsontext import decode
 
 KINDS: tuple[str, ...] = (
@@ -147,7 +148,10 @@ class Event:
     @property
     def kind(self) -> str:
         """What happened, e.g. `state.written`."""
-        return KINDS[self.row.kind]
+        number = self.row.kind
+        if not 0 < number < len(KINDS):
+            raise self._damaged(f"there is no kind of event number {number}")
+        return KINDS[number]
 
     @property
     def actor(self) -> str | None:
@@ -202,7 +206,7 @@ class Event:
     @property
     def refs(self) -> dict[str, Any]:
         """What it refers to: `based_on`, `expected`, `keys` of a read of many, `source_seq` ..."""
-        return {} if self.row.refs is None else _decoded(self.row.refs.encode())
+        return {} if self.row.refs is None else self._decoded("refs", self.row.refs)
 
     @property
     def text(self) -> bytes | None:
@@ -212,7 +216,7 @@ class Event:
     @property
     def body(self) -> dict[str, Any]:
         """The body, decoded."""
-        return {} if self.row.body is None else _decoded(self.row.body)
+        return {} if self.row.body is None else self._decoded("body", self.row.body)
 
     @property
     def erased(self) -> bool:
@@ -239,12 +243,28 @@ class Event:
         """The W3C trace flags; bit 0 is `sampled`."""
         return self.row.trace_flags
 
+    def _decoded(self, name: str, text: str | bytes) -> dict[str, Any]:
+        try:
+            return document(text.encode() if isinstance(text, str) else text)
+        except Damaged as error:
+            raise self._damaged(f"{name}: {error}") from error
+
+    def _damaged(self, message: str) -> Damaged:
+        return Damaged(f"event {self.seq} of run {self.run!r}: {message}; run `refold verify`",
+                       run=self.run, seq=self.seq)  # fmt: skip
+
     def __repr__(self) -> str:
         return f"<Event {self.seq} {self.kind} {self.actor!r} {self.key!r}>"
 
 
-def _decoded(text: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = decode(text)
+def document(text: bytes) -> dict[str, Any]:
+    """A stored body or refs, decoded. Raises Damaged if it is no JSON object: then it was not written by refold."""
+    try:
+        found = decode(text)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Damaged(f"what is stored is no JSON ({error}); run `refold verify`") from error
+    if not isinstance(found, dict):
+        raise Damaged(f"what is stored is no JSON object, but {type(found).__name__}; run `refold verify`")
     return found
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from refold_store import jsontext
-from refold_store.events import DELETED
+from refold_store.errors import Damaged
+from refold_store.events import DELETED, document
 from refold_store.keys import Key
 
 
@@ -49,16 +50,23 @@ def body_text(*, basis: str | None, update: bytes | None, value: bytes | None) -
 
 def value_text(body: bytes) -> bytes:
     """The exact text of the value in a body that holds one."""
-    if body.startswith(WHOLE):
+    if type(body) is bytes and body.startswith(WHOLE):
         return body[len(WHOLE) : -1]
-    return jsontext.encode(jsontext.decode(body)["value"])
+    return jsontext.encode(member(document(body), "value"))
+
+
+def member(found: dict[str, Any], name: str) -> Any:
+    """A member that every body of its kind has."""
+    if name not in found:
+        raise Damaged(f"the body of a write has no {name}; run `refold verify`")
+    return found[name]
 
 
 def basis_of(body: bytes | None) -> str | None:
     """The writer's stated reason, if the body has one."""
-    if body is None or not body.startswith(b'{"basis":'):
+    if type(body) is not bytes or not body.startswith(b'{"basis":'):
         return None
-    found: str = jsontext.decode(body)["basis"]
+    found: str = document(body)["basis"]
     return found
 
 
@@ -74,9 +82,9 @@ def fold_updates(key: Key, start: Any, rows: Iterable[tuple[int, int, int, bytes
         if kind == DELETED:
             value, updates = ABSENT, []
         elif body is not None:
-            document = jsontext.decode(body)
-            if "value" in document:
-                value, updates = document["value"], []
+            found = document(body)
+            if "value" in found:
+                value, updates = found["value"], []
             else:
-                updates.append(document["update"])
+                updates.append(member(found, "update"))
     return key.fold_many(None if value is ABSENT else value, updates) if updates else value

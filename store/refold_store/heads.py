@@ -132,6 +132,8 @@ class Heads:
             head.id = backend.find_run(head.tenant, head.scope, head.name, writer=True)
         if head.id is not None and (found := backend.head(head.id, writer=True)) is not None:
             head.seq, head.digest, head.recorded_at = found
+            if type(head.digest) is not bytes:
+                raise Damaged(f"the digest at seq {head.seq} is none; run `refold verify`", run=head.name, seq=head.seq)
             head.schemas = declared_schemas(backend, head.id, writer=True)
             if not head.schemas and (error := archived(backend, head.id, head.name, writer=True)) is not None:
                 raise error
@@ -220,6 +222,11 @@ def fold_from_frame(
 ) -> object:
     """The JSON value of an update-storing key at a seq: the newest keyframe and the updates since."""
     frame = backend.frame(run, key_id, upto, writer=writer)
-    start = ABSENT if frame is None else jsontext.decode(frame.body)
+    start: object = ABSENT
+    if frame is not None:
+        try:
+            start = jsontext.decode(frame.body)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Damaged(f"the keyframe at seq {frame.seq} is no JSON; run `refold verify`", seq=frame.seq) from error
     rows = backend.since(run, key_id, frame.seq if frame else 0, upto, writer=writer)
     return fold_updates(key, start, rows)

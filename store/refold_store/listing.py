@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from refold_store.backend import RunRow
 from refold_store.erased import check_archived
-from refold_store.errors import NoSuchRun
+from refold_store.errors import Damaged, NoSuchRun
 from refold_store.events import PRUNED, Event, Row
 from refold_store.reads import ReadRecord, RunInfo, as_time
 
@@ -97,7 +97,10 @@ def list_runs(store: Store, tenant: str | None, after: int, limit: int) -> list[
 
 
 def _info(row: RunRow) -> RunInfo:
-    opened_at, last_at = as_time(row.opened_at), as_time(row.last_at)
+    try:
+        opened_at, last_at = as_time(row.opened_at), as_time(row.last_at)
+    except TypeError as error:
+        raise Damaged(f"run {row.name!r} has a time that is none; run `refold verify`", run=row.name) from error
     scope = SCOPE_NAMES[row.scope]
     return RunInfo(row.tenant, row.name, row.head, opened_at, last_at, scope, row.parent, row.parent_seq)
 

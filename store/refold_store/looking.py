@@ -13,7 +13,7 @@ from refold_store import jsontext
 from refold_store.backend import MAX_SEQ, Found
 from refold_store.erased import check_archived, error_of
 from refold_store.errors import ConfigError, UnknownKey
-from refold_store.events import DELETED, WRITTEN
+from refold_store.events import DELETED, WRITTEN, document
 from refold_store.fold import ABSENT, WHOLE, fold_updates, value_text
 from refold_store.heads import declared_schemas, fold_from_frame, written_keys
 from refold_store.keys import Key
@@ -133,7 +133,7 @@ def fold_state(run: Run, upto: int) -> dict[str, Any]:
         if body is None and key in newest and any(newest[key][1] < at < seq for at in declared_at):
             kind = DELETED  # the first write under another schema held the whole value
         newest[key] = (body, seq) if kind == WRITTEN else (None, seq)
-        if body is not None and not body.startswith(WHOLE) and b'"update":' in body:
+        if type(body) is bytes and not body.startswith(WHOLE) and b'"update":' in body:
             updates.setdefault(key, []).append((seq, 0, kind, body))
         elif key in updates:
             updates[key].append((seq, 0, kind, body))
@@ -154,10 +154,14 @@ def fold_state(run: Run, upto: int) -> dict[str, Any]:
     return state
 
 
+def _holds_value(body: bytes) -> bool:
+    return b'"value":' in body and "value" in document(body)
+
+
 def text_of_value(run: Run, key: str, declared: Key, found: Found) -> bytes:
     """The exact text of the value that a state event made. Raises ValueErased."""
     body = found.body
-    if body is not None and (body.startswith(WHOLE) or (b'"value":' in body and "value" in jsontext.decode(body))):
+    if body is not None and (type(body) is not bytes or body.startswith(WHOLE) or _holds_value(body)):
         return value_text(body)
     run_id = run._run_id()
     assert run_id is not None

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from refold_store import jsontext
 from refold_store.backend import Found, Held
-from refold_store.errors import ValueErased
-from refold_store.events import DELETED, NO_TRACE, Trace
+from refold_store.errors import Damaged, ValueErased
+from refold_store.events import DELETED, NO_TRACE, Trace, document
 from refold_store.fold import ABSENT, WHOLE, basis_of
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Read:
         if found is None or found.kind == DELETED:
             return b""
         body = found.body
-        if body is not None and body.startswith(WHOLE):
+        if type(body) is bytes and body.startswith(WHOLE):
             return body[len(WHOLE) : -1]
         return self._run._value_text(self.key, self._key, found)
 
@@ -115,9 +115,9 @@ class Read:
             return ABSENT
         body = found.body
         if body is not None:
-            document = jsontext.decode(body)
-            if "value" in document:
-                return document["value"]
+            held = document(body)
+            if "value" in held:
+                return held["value"]
         return jsontext.decode(self.text)
 
     @property
@@ -127,7 +127,7 @@ class Read:
         if found is None or found.kind == DELETED:
             return ABSENT
         body = found.body
-        if body is not None and body.startswith(WHOLE):
+        if type(body) is bytes and body.startswith(WHOLE):
             return self._key.typed(body[len(WHOLE) : -1])
         return self._key.typed(self.text)
 
@@ -165,13 +165,15 @@ class Read:
         found = self._whole()
         if found is None or found.refs is None:
             return {}
-        refs: dict[str, Any] = jsontext.decode(found.refs.encode())
-        return refs
+        return document(found.refs.encode())
 
     @property
     def based_on(self) -> list[tuple[str, int]]:
         """The (key, version) pairs the write states it rests on."""
-        return [(key, version) for key, version in self.refs.get("based_on", ())]
+        try:
+            return [(key, version) for key, version in self.refs.get("based_on", ())]
+        except (TypeError, ValueError) as error:
+            raise Damaged(f"seq {self.seq} rests on what is no list of versions; run `refold verify`") from error
 
     @property
     def sensitive(self) -> bool:

@@ -48,6 +48,8 @@ SHORT_TYPES: Mapping[str, Mapping[str, Any]] = {
 }
 _ALIASES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array"}
 
+FILE_MAX = 16 * 1024 * 1024
+"""Longest schema file: as much as all schemas of a bundle; one of a thousand keys takes a hundredth."""
 _OPTIONS = ("basis_required", "max_bytes", "readers", "scope", "sensitive")
 _ENTRY = {"owner", "type", "reducer", "family", "description", *_OPTIONS}
 _SECTIONS = {"keys", "groups", "invariants", "owners", "reducers", "agents", "description"}
@@ -65,9 +67,11 @@ def load_file(path: str, added: Mapping[str, Mapping[str, Any]], *, from_class: 
     """The schema in a YAML file."""
     try:
         with open(path, encoding="utf-8") as file:
-            text = file.read()
+            text = file.read(FILE_MAX + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the schema file cannot be read: {error}", where=path) from error
+    if len(text) > FILE_MAX:
+        raise ConfigError(f"the schema file is longer than {FILE_MAX:,} bytes", where=path)
     return _load(read_yaml(text, path), added, from_class)
 
 

@@ -165,5 +165,6 @@ def test_a_killed_process_blocks_nobody(killer: Killer, store_url: str) -> None:
         for _round in range(3):
             killer.round(store_url, "job")
             before = run.peek("a").version
-            assert run.write_state("a", {"reads": {}}, writer="worker7").version == before + 1
+            written = run.write_state("a", {"reads": {}}, writer="worker7")
+            assert written.version > before  # a server may finish what a killed client had sent
     check_log(store_url)

@@ -347,7 +347,7 @@ def test_many_keys_in_one_commit(open_new: Open, monkeypatch: pytest.MonkeyPatch
 def test_large_values_in_one_commit(open_new: Open, monkeypatch: pytest.MonkeyPatch, store_url: str) -> None:
     """An update on a value of the same commit that is too large to be remembered builds on that value."""
     monkeypatch.setattr("refold_store.heads.VALUE_MAX", 100)
-    monkeypatch.setattr("refold_store.appender.VALUE_MAX", 100)
+    monkeypatch.setattr("refold_store.keyframes.VALUE_MAX", 100)
     store = open_new(MORE)
     units(store, ("tree", {"big": "x" * 200}), ("tree", {"small": {"a": 1}}), ("tree", {"small": {"b": 2}}))
     assert store.run("shared").peek("tree").json == {"big": "x" * 200, "small": {"a": 1, "b": 2}}

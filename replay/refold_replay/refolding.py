@@ -11,7 +11,7 @@ Rules of this module
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from refold_replay.changing import KEEP, SKIP, Changes
 from refold_replay.differences import Difference, KeyDifference, Sides, Values, What
@@ -59,7 +59,10 @@ class Refolding:
         while self._rolled and self._rolled[-1][0] < row.seq:
             self._read_rolled(*self._rolled.pop())
         if kind in (WRITTEN, DELETED, REFUSED):
-            self._unit.append(Attempt(event, self._changes.of(event)))
+            attempt = Attempt(event, self._changes.of(event))
+            if kind == REFUSED and not attempt.edited and _was_dropped(event):
+                return
+            self._unit.append(attempt)
             self._txn = row.txn
             if row.txn is None:
                 self._flush()
@@ -135,15 +138,27 @@ class Refolding:
             self._unjudged(unit, before, str(reason))
             return
         changes = dict(zip((attempt.seq for attempt in live), verdict.changes, strict=False))
-        for attempt in unit:
-            self._take_in(attempt)
-        for attempt in unit:
+        for attempt in self._taken_in(unit, before):
             if attempt.answer is SKIP:
                 self._removed(attempt, before)
             elif verdict.refused is not None:
                 self._refused(attempt, before, verdict.refused)
             else:
                 self._accepted(attempt, before, changes[attempt.seq], attempt.key in verdict.moved)
+
+    def _taken_in(self, unit: Sequence[Attempt], before: dict[str, Held]) -> Iterator[Attempt]:
+        """Each event of a unit once the record has taken it in. Where a turn wrote a key twice: one after the other."""
+        names = [attempt.key for attempt in unit if attempt.kind != REFUSED]
+        if len(set(names)) == len(names):
+            for attempt in unit:
+                self._take_in(attempt)
+            yield from unit
+            return
+        for attempt in unit:
+            self._take_in(attempt)
+            yield attempt
+            if attempt.key is not None:
+                before[attempt.key] = self._snapshot(attempt.key)
 
     def _is_affected(self, unit: Sequence[Attempt]) -> bool:
         """Whether anything the unit was judged by is another."""
@@ -251,9 +266,7 @@ class Refolding:
 
     def _unjudged(self, unit: Sequence[Attempt], before: dict[str, Held], why: str) -> None:
         """Nothing can be told: each event stands as recorded, in doubt. What was skipped is gone in any case."""
-        for attempt in unit:
-            self._take_in(attempt)
-        for attempt in unit:
+        for attempt in self._taken_in(unit, before):
             if attempt.answer is SKIP:
                 self._removed(attempt, before)
                 continue
@@ -316,6 +329,11 @@ class Refolding:
                 more_grounds=resting[1],
             )
         )
+
+
+def _was_dropped(event: Event) -> bool:
+    """Whether a refused write was the draft of a turn that rolled back: no rule refused it, none would accept it."""
+    return event.row.body is not None and event.body.get("reason") == "rolled_back"
 
 
 def _in_order(rolled: Sequence[RolledUp]) -> list[tuple[int, RolledUp]]:

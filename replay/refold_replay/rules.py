@@ -28,9 +28,11 @@ from refold_replay.scanning import (
     REQUEST_ID,
     SEEN_SEQ,
     SEQ,
+    TURN,
     TXN,
     VERSION,
 )
+from refold_replay.turn_rules import CLOSING, IN_TURNS, TURNS, TurnRules
 from refold_store.errors import ConditionFailed, InvalidValue, Refused, UnknownKey
 from refold_store.events import DELETED, READ, RUN_ARCHIVED, RUN_FORKED, RUN_OPENED, SCHEMA_DECLARED, WRITTEN
 from refold_store.fold import WHOLE
@@ -75,6 +77,9 @@ class Rules:
         self._opening = first == 1
         self._txn = -1
         self._in_txn: set[int] = set()
+        self._twice: Row | None = None
+        """A row that names a key for the second time in a transaction: allowed if that ends a turn or is a merge."""
+        self._turns = TurnRules()
         self._unit: set[str] = set()
         self._made: dict[str, tuple[int, array[int]]] = {}
         """Of each key its first version here, and the seqs of it and those that follow: eight bytes a version."""
@@ -107,6 +112,7 @@ class Rules:
 
     def end(self, seq: int) -> None:
         """The stretch is over; it never ends inside a transaction."""
+        self._end_transaction()
         if self._unit:
             self._end_unit(seq)
 
@@ -127,6 +133,8 @@ class Rules:
 
     def _transaction(self, row: Row) -> None:
         txn, seq = row[TXN], row[SEQ]
+        if txn != self._txn:
+            self._end_transaction()
         if txn == -1:
             self._txn = -1
         elif txn == seq:
@@ -134,12 +142,21 @@ class Rules:
             self._in_txn = {row[KEY]}
         elif txn != self._txn:
             self._say(row, "transaction", f"belongs to transaction {txn}, which does not stand right before it")
+        elif row[KIND] in CLOSING:
+            self._twice = None  # a turn's drafts, and a merge's updates, are a version each
         elif row[KEY] in self._in_txn:
-            self._say(row, "transaction", f"transaction {txn} names a key twice")
+            self._twice = self._twice or row
         else:
             self._in_txn.add(row[KEY])
-        if txn != -1 and row[KIND] > DELETED:
-            self._say(row, "transaction", "only writes and deletes belong to a transaction")
+        if txn != -1 and row[KIND] > DELETED and (row[KIND] not in IN_TURNS or txn == seq):
+            self._say(
+                row, "transaction", "only writes, deletes and what ends their turn or merge belong to a transaction"
+            )
+
+    def _end_transaction(self) -> None:
+        if self._twice is not None:
+            self._say(self._twice, "transaction", f"transaction {self._txn} names a key twice")
+            self._twice = None
 
     # --- writes and deletes ------------------------------------------------------------------
 
@@ -304,6 +321,9 @@ class Rules:
             self._say(row, "body", "the body is not a JSON object")
         elif kind == SCHEMA_DECLARED:
             self._declared(row, body.get("fingerprint"))
+        elif kind in TURNS:
+            for message in self._turns.judge(kind, row[TURN], self._refs(row).get("attempt")):
+                self._say(row, "turn", message)
 
     def _declared(self, row: Row, fingerprint: object) -> None:
         self._keys.clear()

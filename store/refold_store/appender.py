@@ -10,32 +10,26 @@ Rules of this module
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 
 from refold_store import jsontext
-from refold_store.backend import MAX_SEQ, Backend, Frame
+from refold_store.backend import Backend
 from refold_store.batching import groups_of, known, names_of, repeats
-from refold_store.errors import (
-    Damaged,
-    RefoldError,
-    Refused,
-    RequestReused,
-    SchemaChanged,
-    StoreUnavailable,
-    TransactionInvalid,
-)
+from refold_store.errors import Damaged, RefoldError, Refused, SchemaChanged, StoreUnavailable, TransactionInvalid
 from refold_store.events import RUN_OPENED, SCHEMA_DECLARED, WRITTEN, Draft, Row, Trace
 from refold_store.fold import body_text
-from refold_store.heads import CONTENDED_COMMITS, VALUE_MAX, Heads, RunHead, fold_from_frame
+from refold_store.heads import CONTENDED_COMMITS, Heads, RunHead
 from refold_store.keeping import HeadMoved
-from refold_store.plan import FRAME_MIN, Change, plan_unit, refs_text, refusal
-from refold_store.requests import Op, Request, Unit, Written
+from refold_store.keyframes import Changes, advance, settle
+from refold_store.plan import Change, plan_unit, refs_text, refusal
+from refold_store.repeating import earlier
+from refold_store.requests import Op, Request, Resume, TurnStart, Unit, Written
 from refold_store.schema import Schema
 from refold_store.sealer import Sealer
+from refold_store.turn_errors import InterruptInvalid, TurnInvalid
 
 TRIES_MAX = 1000
 """Rounds of one commit against other processes; each of them stored something, so it ends long before."""
-
-Changes = list[tuple[RunHead, Change]]
 
 
 class Appender:
@@ -142,6 +136,8 @@ class Appender:
                 for op in item.ops:
                     if op.name not in ids or op.writer not in ids or op.key.owner not in ids:
                         self.backend.intern(names_of(request))
+                if not all(known(draft, ids) for draft in item.tail):
+                    self.backend.intern(names_of(request))
             elif not known(item, ids):
                 self.backend.intern(names_of(request))
         for draft in request.carried:
@@ -197,7 +193,8 @@ class Appender:
                 request.carried = []
         for refused in self._refusals:
             self._note(*refused)
-        self._settle(changes)
+        if self.backend.epoch == self._epoch:
+            settle(self.backend, changes)
         for head in heads:
             head.trim()
         return later
@@ -229,6 +226,8 @@ class Appender:
         was_open = head.seq > 0
         if not was_open:
             if request.opener is None:
+                if any(isinstance(item, Resume) for item in request.items):
+                    request.error = InterruptInvalid(run=head.name, missing=[], unknown=[], expired=[])
                 return
             self._open(request, request.opener, now, rows)
         for draft in request.carried:
@@ -238,13 +237,39 @@ class Appender:
             request.error = TransactionInvalid(f"run {head.name!r} {what}")
             return
         for item in request.items:
-            if isinstance(item, Draft):
+            if isinstance(item, (TurnStart, Resume)):
+                if not self._turned(request, item, now, rows):
+                    return
+            elif isinstance(item, Draft):
                 seal(head, item, None, now, rows)
             elif not self._unit(request, item, now, rows, changes):
                 if request.new_run:
                     del rows[rows_before:], changes[changes_before:]
                     head.forget()
                 return
+
+    def _turned(self, request: Request, item: TurnStart | Resume, now: int, rows: list[Row]) -> bool:
+        """Begin a turn, or answer its interrupts. False if that may not be."""
+        head = request.head
+        try:
+            if isinstance(item, TurnStart):
+                drafts = _turns().begin(self.backend, head, item)
+            else:
+                answered = _turns().resume(self.backend, head, item, now)
+                drafts = [] if answered is None else [answered]
+        except RefoldError as error:
+            if self._may_be_outdated(head, rows):
+                self.heads.load(head)
+                return self._turned(request, item, now, rows)
+            request.error = error
+            return False
+        for draft in drafts:
+            self.sealer.seal(head, draft, None, now, rows)
+        return True
+
+    def _may_be_outdated(self, head: RunHead, rows: list[Row]) -> bool:
+        """Whether the head is a guess that may be read again: not in this commit yet, and no row rests on it."""
+        return not head.fresh and not any(row[0] == head.id for row in rows)
 
     def _may_open(self, request: Request) -> bool:
         """Whether initial values can still come: their opener was refused before, and nothing is written yet."""
@@ -272,34 +297,53 @@ class Appender:
     def _unit(self, request: Request, unit: Unit, now: int, rows: list[Row], changes: Changes) -> bool:
         """Plan and seal one unit. False if it was refused and the request ends with it."""
         head = request.head
+        unit.blamed = None
         try:
             planned = self._planned(request, unit, now, rows)
         except Refused as error:
-            if not head.fresh and not any(row[0] == head.id for row in rows):
+            if self._may_be_outdated(head, rows):
                 self.heads.load(head)
                 return self._unit(request, unit, now, rows, changes)
             return self._refused(request, unit, error, now, rows)
+        except TurnInvalid as error:
+            if self._may_be_outdated(head, rows):
+                self.heads.load(head)
+                return self._unit(request, unit, now, rows, changes)
+            request.error = error
+            return False
         except Exception as error:
             request.error = error
             return False
-        if isinstance(planned[0], Written):
+        if planned and isinstance(planned[0], Written):
             request.results.append(planned)  # type: ignore[arg-type]  # one list holds one kind
             return True
-        txn = head.seq + 1 if unit.whole else None
+        txn = head.seq + 1 if unit.whole and unit.ops else None
         done = []
         for change in planned:
             assert isinstance(change, Change)
             self.sealer.seal(head, change.draft, txn, now, rows)
-            _advance(change, head.seq, request.schema)
+            advance(change, head.seq, request.schema)
             changes.append((head, change))
             done.append(Written(change.op.name, change.at.version, head.seq, head.name))
+        unit.tail_seqs.clear()
+        for draft in unit.tail:
+            self.sealer.seal(head, draft, txn, now, rows)
+            unit.tail_seqs.append(head.seq)
+            if unit.fence:
+                _turns().note_end(self.backend, head, draft)
         request.results.append(done)
         return True
 
     def _planned(self, request: Request, unit: Unit, now: int, rows: list[Row]) -> Sequence[Change] | list[Written]:
         head, schema = request.head, request.schema
-        if unit.request_id is not None and (earlier := self._earlier(head, unit)) is not None:
-            return earlier
+        if unit.request_id is not None and (found := earlier(self.backend, head, unit)) is not None:
+            return found
+        if unit.fence:
+            _turns().check_fence(self.backend, head, unit.fence)
+        if unit.unless_live:
+            _turns().check_unlocked(self.backend, head)
+        if not unit.ops:
+            return []
         if head.fingerprint != schema.fingerprint:
             self._move_schema(request, unit, now, rows)
         return plan_unit(self.heads, head, schema, unit)
@@ -324,30 +368,12 @@ class Appender:
             )
         self._declare(request, op.writer, now, rows)
 
-    def _earlier(self, head: RunHead, unit: Unit) -> list[Written] | None:
-        """What an accepted request of this id made, or None if the id is new."""
-        if head.id is None:
-            return None
-        sql = self.backend.sql
-        found = self.backend.spanning_rows(sql.request, head.id, (unit.request_id,), writer=True)
-        if not found:
-            return None
-        first = Row(*found[0])
-        if jsontext.decode((first.refs or "{}").encode()).get("request") != unit.payload:
-            op = unit.ops[0]
-            raise RequestReused(request_id=unit.request_id or "", seq=first.seq, key=op.name, writer=op.writer)
-        last = first.seq
-        if first.txn is not None:
-            last = self.backend.writer_query(sql.txn_end, (first.run, first.txn, MAX_SEQ))[0][0]
-        return [
-            Written(self.backend.text_of(row.key, writer=True) or "", row.version or 0, row.seq, head.name)
-            for row in (Row(*row) for row in self.backend.writer_query(sql.events, (first.run, first.seq - 1, last)))
-        ]
-
     def _refused(self, request: Request, unit: Unit, error: Refused, now: int, rows: list[Row]) -> bool:
-        op = next((op for op in unit.ops if op.name == error.key), unit.ops[0])
+        op = unit.blamed or next((op for op in unit.ops if op.name == error.key), unit.ops[0])
+        unit.blamed = op
         update = op.prepared.text if op.prepared is not None else None
         draft = refusal(error, writer=op.writer, key=op.name, owner=op.key.owner, update=update, unit=unit)
+        draft.turn = unit.turn if op.turn is None else op.turn
         if request.record_refusals:
             self.sealer.seal(request.head, draft, None, now, rows)
             request.results.append([])
@@ -357,44 +383,9 @@ class Appender:
             self._refusals.append((request.head, request.schema, draft))
         return False
 
-    # --- keyframes ---------------------------------------------------------------------------
 
-    def _settle(self, changes: Changes) -> None:
-        """Keyframes, and large values dropped from memory, once the rows are stored. Nothing here may fail a write."""
-        if self.backend.epoch != self._epoch:
-            return
-        for head, change in changes:
-            at = change.at
-            if at.text is not None and len(at.text) > VALUE_MAX:
-                at.text = None
-            if change.update_bytes:
-                try:
-                    self._add_frame(head, change)
-                except RefoldError:
-                    at.since_bytes = -1  # counted anew with the next update, which tries again
+def _turns() -> ModuleType:
+    """What only turns need: it loads with the first of them, so that a lookup does not pay for it."""
+    from refold_store import turnheads
 
-    def _add_frame(self, head: RunHead, change: Change) -> None:
-        """Write a keyframe if the key's updates now outweigh its last one."""
-        at, name = change.at, change.op.name
-        if at.since_bytes <= max(at.frame_bytes, FRAME_MIN):
-            return
-        assert head.id is not None
-        key_id = self.backend.ids[name]
-        value = fold_from_frame(self.backend, head.id, key_id, change.op.key, at.seq, writer=True)
-        text = jsontext.encode(value)
-        self.backend.put_frame(head.id, key_id, Frame(at.seq, at.version, text))
-        at.frame_bytes, at.since_bytes = len(text), 0
-
-
-def _advance(change: Change, seq: int, schema: Schema) -> None:
-    """Move the key's head to the draft that was just sealed."""
-    at, op = change.at, change.op
-    at.version += 1
-    at.seq = seq
-    at.absent = op.prepared is None
-    at.writer = op.writer
-    if change.update_bytes:
-        at.since_bytes += change.update_bytes
-    elif at.since_bytes > 0:
-        at.frame_bytes, at.since_bytes = 0, -1
-    at.text = None if op.key.reducer.name == "last" and not schema.invariants else change.text
+    return turnheads

@@ -130,6 +130,9 @@ class Statements:
     reads_of_key: str
     reads_of_many: str
     by_kind: str
+    last_of_kind: str
+    last_of_turn: str
+    newest_turn: str
     request: str
     runs: str
     runs_all: str
@@ -313,6 +316,21 @@ class Backend(Keeping):
                 if type(rows[0][4]) is not bytes:
                     raise Damaged(f"the digest at seq {rows[0][0]} is none; run `refold verify`", seq=rows[0][0])
                 return Place(piece, *rows[0])
+        return None
+
+    def last_row(
+        self, sql: str, run: int, args: Sequence[Any], *, after: int = 0, upto: int = MAX_SEQ, writer: bool = False
+    ) -> Row | None:
+        """The row that `last_of_kind` or `last_of_turn` finds in a run or the past it shares, or None.
+
+        `after` bounds the search: without it, a kind that a turn has none of is looked for through the whole run.
+        """
+        for piece, _first, last in reversed(self.pieces(run, upto, writer=writer)):
+            if last <= after:
+                return None
+            rows = (self.writer_query if writer else self.query)(sql, (piece, *args, after, last))
+            if rows:
+                return Row(*rows[0])
         return None
 
     def txn_end(self, run: int, txn: int, upto: int = MAX_SEQ) -> int:

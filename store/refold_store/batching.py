@@ -42,9 +42,15 @@ def names_of(request: Request) -> list[str]:
         if isinstance(item, Unit):
             for op in item.ops:
                 names += (op.writer, op.name, op.key.owner)
+            for draft in item.tail:
+                names += _names(draft)
         else:
-            names += (name for name in (item.actor, item.owner, item.key) if name is not None)
+            names += _names(item)
     return names
+
+
+def _names(draft: Draft) -> list[str]:
+    return [name for name in (draft.actor, draft.owner, draft.key) if name is not None]
 
 
 def known(draft: Draft, ids: dict[str, int]) -> bool:

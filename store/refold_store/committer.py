@@ -94,7 +94,7 @@ class Committer:
                 if self._pending:
                     self._carry((request,))
                     self._flush_rest()
-                self._appender.commit((request,), durable=True)
+                self._appender.commit((request,), durable=request.durable)
             finally:
                 if request.carried:
                     self._put_back(request)
@@ -266,7 +266,7 @@ class Committer:
             self._carry(batch)
             try:
                 self._flush_rest()
-                self._appender.commit(batch, durable=True)
+                self._appender.commit(batch, durable=any(request.durable for request in batch))
                 if self.watch is not None:
                     self.watch.committed(len(batch))
             except StoreUnavailable as error:

@@ -1,4 +1,4 @@
-"""Every error refold raises, in one tree.
+"""Every error refold raises, in one tree: facts as attributes; messages say what arrived, was expected, and is next.
 
 RefoldError
 ├── Refused                a write that was not accepted; it is on the record as `state.refused`
@@ -25,15 +25,14 @@ RefoldError
 │   └── RunArchived        the run was moved out into a bundle; names it
 ├── BundleInvalid          a bundle is damaged, or no bundle; names the line
 ├── TransactionInvalid     a transaction was used in a way it does not allow
+├── PatchInvalid           a JSON Patch does not fit its document; names the operation
+├── TurnInvalid            a turn cannot do this now; its kinds, and PatchInvalid, stand in `turn_errors`
 ├── SchemaMismatch         the database's tables are older or newer than the code
 │   ├── StoreOlder
 │   └── StoreNewer
 ├── StoreUnavailable       disk full, connection lost, locked: nothing was half written
 ├── StoreClosed
-├── ReadOnlyStore
-└── Damaged                stored rows contradict each other; names the place
-
-Each carries its facts as attributes. Its message says what arrived, what was expected, and what to do next.
+├── ReadOnlySto
 """
 
 from __future__ import annotations

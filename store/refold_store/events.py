@@ -46,6 +46,9 @@ KINDS: tuple[str, ...] = (
     "replay.started",
     "run.forked",
     "run.archived",
+    "turn.interrupted",
+    "turn.resumed",
+    "tool.called",
 )
 """Kind names by their stored number. Numbers are never reused."""
 
@@ -53,7 +56,9 @@ KIND_ID: dict[str, int] = {name: number for number, name in enumerate(KINDS) if 
 
 WRITTEN, DELETED, READ, REFUSED = 1, 2, 3, 4
 RUN_OPENED, RUN_IMPORTED, SCHEMA_DECLARED = 5, 6, 7
+TURN_STARTED, TURN_COMMITTED, TURN_ROLLED_BACK = 8, 9, 10
 ERASED, PRUNED, RUN_FORKED, RUN_ARCHIVED = 20, 21, 24, 25
+TURN_INTERRUPTED, TURN_RESUMED = 26, 27
 
 SEEN_NOW = -1
 """`seen_seq` of a draft read that saw whatever is the head when it is sealed (imports)."""

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from refold_store import jsontext
@@ -22,12 +23,17 @@ from refold_store.fold import ABSENT, fold_updates, value_text
 from refold_store.keys import Key
 from refold_store.schema import Schema
 
+if TYPE_CHECKING:
+    from refold_store.turnheads import TurnHeads
+
 RUNS_MAX = 1024
 """Run heads one process remembers."""
 KEYS_MAX = 20_000
 """Key heads remembered of one run."""
 VALUE_MAX = 65_536
 """Largest value text, in bytes, remembered for a reducer that needs the previous value."""
+TURNS_MAX = 10_000
+"""Turns remembered of one run."""
 CONTENDED_COMMITS = 32
 """How many commits stay on the lock path after another process got in between."""
 
@@ -65,16 +71,23 @@ class RunHead:
     schemas: list[tuple[int, str]] = field(default_factory=list)
     """(seq, fingerprint) of each schema.declared, oldest first."""
     keys: dict[str, KeyHead] = field(default_factory=dict)
+    turns: TurnHeads | None = None
+    """What is known of its turns; None: nothing."""
+    live: Any = None
+    """The live state of the run in this process (`live.Live`), once somebody asked for it."""
 
     def forget(self) -> None:
         """Drop what may be outdated; the next use reads it again."""
         self.loaded = self.fresh = False
+        self.turns = None
         self.keys.clear()
 
     def trim(self) -> None:
         """Keep memory bounded. Between commits only: until its rows are stored, a head is the one that knows them."""
         if len(self.keys) > KEYS_MAX:
             self.keys.clear()
+        if self.turns is not None and len(self.turns.known) > TURNS_MAX:
+            self.turns = None
 
     @property
     def fingerprint(self) -> str | None:
@@ -121,11 +134,14 @@ class Heads:
         """In a forked child: nothing is known for sure, and nobody holds the lock."""
         self._lock = threading.Lock()
         self.forget_all()
+        for head in list(self._alive.values()):
+            head.live = None
 
     def load(self, head: RunHead) -> None:
         """Read the newest end of a run on the writer connection."""
         backend = self.backend
         head.keys.clear()
+        head.turns = None
         head.seq, head.digest, head.recorded_at = 0, genesis(head.tenant, head.name, head.scope), 0
         head.schemas = []
         if head.id is None:

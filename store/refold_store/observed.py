@@ -227,19 +227,19 @@ class ObservedRun(Run):
     def transaction(self, *, request_id: str | None = None, turn: int | None = None) -> Transaction:
         return ObservedTransaction(self, self._observer, request_id, turn)
 
-    def read_state(self, key: str, *, reader: str) -> Read:
+    def read_state(self, key: str, *, reader: str, turn: int | None = None) -> Read:
         if self._observer.read_tracer is None:
-            return super().read_state(key, reader=reader)
+            return super().read_state(key, reader=reader, turn=turn)
         with ReadCall(self._observer, self, reader) as call:
-            read = super().read_state(key, reader=reader)
+            read = super().read_state(key, reader=reader, turn=turn)
             call.seen = (read,)
         return read
 
-    def read_many(self, keys: Sequence[str], *, reader: str) -> dict[str, Read]:
+    def read_many(self, keys: Sequence[str], *, reader: str, turn: int | None = None) -> dict[str, Read]:
         if self._observer.read_tracer is None:
-            return super().read_many(keys, reader=reader)
+            return super().read_many(keys, reader=reader, turn=turn)
         with ReadCall(self._observer, self, reader) as call:
-            reads = super().read_many(keys, reader=reader)
+            reads = super().read_many(keys, reader=reader, turn=turn)
             call.seen = tuple(reads.values())
         return reads
 

@@ -53,17 +53,82 @@ class Change:
 
 def plan_unit(heads: Newest, head: RunHead, schema: Schema, unit: Unit) -> list[Change]:
     """The changes of one write or transaction on this head. Raises Refused and leaves everything as it was."""
-    changes = [_plan_op(heads, head, schema, unit, op) for op in unit.ops]
+    if len(unit.ops) > 1 and len({op.name for op in unit.ops}) < len(unit.ops):
+        changes = plan_in_turn(heads, head, schema, unit, sums=bool(schema.invariants))
+    else:
+        changes = [_plan_op(heads, head, schema, unit, op) for op in unit.ops]
     if schema.invariants:
-        _check_invariants(heads, head, schema, changes)
+        _check_invariants(heads, head, schema, unit, changes)
     if unit.request_id is not None:
         changes[0].draft.request_id = unit.request_id
     return changes
 
 
+def plan_in_turn(heads: Newest, head: RunHead, schema: Schema, unit: Unit, *, sums: bool) -> list[Change]:
+    """The changes of a unit that names a key more than once, as drafts of a turn do: each builds on the one before.
+
+    `sums`: the last change of each key says the value text it comes to.
+    """
+    ahead = Ahead(heads)
+    changes = []
+    for op in unit.ops:
+        change = _plan_op(ahead, head, schema, unit, op)
+        ahead.take(head, change)
+        change.at = heads.key(head, op.name)
+        changes.append(change)
+    if sums:
+        for name, change in {change.op.name: change for change in changes}.items():
+            change.text = ahead.text(head, name, change.op.key)
+    return changes
+
+
+class Ahead:
+    """A newest end with changes that are planned and not stored."""
+
+    def __init__(self, heads: Newest) -> None:
+        self._heads = heads
+        self._made: dict[str, KeyHead] = {}
+        self._texts: dict[str, bytes | None] = {}
+        """Value texts, as far as they are known."""
+        self._updates: dict[str, list[bytes]] = {}
+        """Updates that the texts do not count yet: they are folded only if somebody asks for the sum."""
+
+    def key(self, head: RunHead, name: str) -> KeyHead:
+        """The newest version of a key, counting what is planned."""
+        found = self._made.get(name)
+        return self._heads.key(head, name) if found is None else found
+
+    def text(self, head: RunHead, name: str, key: Key) -> bytes | None:
+        """Its value text."""
+        text = self._texts[name] if name in self._texts else self._heads.text(head, name, key)
+        if updates := self._updates.pop(name, None):
+            before = None if text is None else jsontext.decode(text)
+            text = jsontext.encode(key.fold_many(before, [jsontext.decode(one) for one in updates]))
+            self._texts[name] = text
+        return text
+
+    def count_updates(self, head: RunHead, name: str, at: KeyHead) -> None:
+        """Only asked of a key that nothing is planned of."""
+        self._heads.count_updates(head, name, at)
+
+    def take(self, head: RunHead, change: Change) -> None:
+        """Count a planned change."""
+        op, at = change.op, self.key(head, change.op.name)
+        since = max(at.since_bytes, 0) + change.update_bytes
+        self._made[op.name] = KeyHead(
+            at.version + 1, at.seq, op.prepared is None, op.writer, None, at.frame_bytes, since
+        )
+        if change.text is None and op.prepared is not None:
+            self._updates.setdefault(op.name, []).append(op.prepared.text)
+        else:
+            self._updates.pop(op.name, None)
+            self._texts[op.name] = change.text
+
+
 def _plan_op(heads: Newest, head: RunHead, schema: Schema, unit: Unit, op: Op) -> Change:
     at = heads.key(head, op.name)
     if op.expected is not None and op.expected != at.version:
+        unit.blamed = op
         raise Conflict(key=op.name, writer=op.writer, expected=op.expected, actual=at.version, actual_writer=at.writer)
     try:
         if op.based_on is not None:
@@ -71,6 +136,7 @@ def _plan_op(heads: Newest, head: RunHead, schema: Schema, unit: Unit, op: Op) -
         kind, body, text, size = _outcome(heads, head, op, at)
     except Refused as error:
         error.key, error.writer = op.name, op.writer
+        unit.blamed = op
         raise
     draft = Draft(
         kind,
@@ -79,7 +145,7 @@ def _plan_op(heads: Newest, head: RunHead, schema: Schema, unit: Unit, op: Op) -
         op.name,
         at.version + 1,
         None,
-        unit.turn,
+        unit.turn if op.turn is None else op.turn,
         None,
         refs_text(op, unit.payload),
         body,
@@ -170,7 +236,7 @@ def refs_text(op: Op, payload: str | None) -> str | None:
     return jsontext.encode(refs).decode()
 
 
-def _check_invariants(heads: Newest, head: RunHead, schema: Schema, changes: list[Change]) -> None:
+def _check_invariants(heads: Newest, head: RunHead, schema: Schema, unit: Unit, changes: list[Change]) -> None:
     changed = {change.op.name: change for change in changes}
     for invariant in schema.invariants_for(set(changed)):
         values: dict[str, Any] = {}
@@ -188,6 +254,7 @@ def _check_invariants(heads: Newest, head: RunHead, schema: Schema, changes: lis
             f"{name}={'***' if schema.key(name).sensitive else _short(value)}" for name, value in values.items()
         )
         blamed = next(change for name, change in changed.items() if name in invariant.keys)
+        unit.blamed = blamed.op
         raise InvariantBroken(
             invariant=invariant.name,
             expression=invariant.expression,

@@ -106,6 +106,15 @@ SQL = Statements(
     reads_of_key=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.kind = 3 AND e.key = $2 ORDER BY e.seq",
     reads_of_many=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.kind = 3 AND e.key IS NULL ORDER BY e.seq",
     by_kind=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.kind = $2 AND e.kind > 3 ORDER BY e.seq",
+    last_of_kind=(
+        f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.kind = $2 AND e.kind > 3 AND e.seq > $3 AND e.seq <= $4 "
+        "ORDER BY e.seq DESC LIMIT 1"
+    ),
+    last_of_turn=(
+        f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.kind = $2 AND e.kind > 3 AND e.turn = $3 "
+        "AND e.seq > $4 AND e.seq <= $5 ORDER BY e.seq DESC LIMIT 1"
+    ),
+    newest_turn="SELECT max(turn) FROM events WHERE run = $1 AND seq <= $2",
     request=f"SELECT {_EVENT} FROM events e WHERE e.run = $1 AND e.request_id = $2",
     runs=_RUN_LIST + "WHERE r.tenant = $1 AND r.scope = 0 AND r.id > $2 ORDER BY r.id LIMIT $3",
     runs_all=_RUN_LIST + "WHERE r.id > $1 ORDER BY r.id LIMIT $2",

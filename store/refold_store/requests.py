@@ -36,6 +36,8 @@ class Op:
     """Keys named in `based_on` that live in the run of a scope."""
     guess: tuple[int, bytes | None] | None = None
     """(version the caller saw, value text it reduced to): valid if the key is still at that version."""
+    turn: int | None = None
+    """The turn it was drafted in; None: its unit's."""
 
 
 @dataclass(slots=True)
@@ -50,6 +52,36 @@ class Unit:
     trace: Trace = NO_TRACE
     whole: bool = False
     """Whether it is a transaction: then its events carry `txn` even if there is only one."""
+    fence: Sequence[tuple[int, int]] = ()
+    """(turn, attempt) that must be open, and the newest of their turn."""
+    tail: Sequence[Draft] = ()
+    """Events that follow the writes in the same transaction."""
+    tail_seqs: list[int] = field(default_factory=list)
+    """Where they came to stand."""
+    unless_live: bool = False
+    """Whether it waits for no live turn: refused while one is open."""
+    blamed: Op | None = None
+    """The write that was refused, once one was."""
+
+
+@dataclass(slots=True)
+class TurnStart(Draft):
+    """A turn that begins, or begins again (`turn` is given). The committer fills in what it became."""
+
+    parent: int | None = None
+    fence: Sequence[tuple[int, int]] = ()
+    """(turn, attempt) it begins in, that must be open."""
+    live: bool = False
+    """Whether `set_state` is locked while it is open."""
+    number: int = 0
+    attempt: int = 0
+
+
+@dataclass(slots=True)
+class Resume(Draft):
+    """Answers to all open interrupts of a run, by id; None: they are dismissed."""
+
+    answers: dict[str, Any] | None = None
 
 
 class Written(NamedTuple):
@@ -68,6 +100,7 @@ class Request:
     head: RunHead
     schema: Schema
     items: Sequence[Unit | Draft]
+    """In order. A Draft may be a TurnStart or a Resume."""
     opener: str | None = None
     """Who opens the run if it is new; None: the run must exist already, else nothing is recorded."""
     record_refusals: bool = False
@@ -78,6 +111,8 @@ class Request:
     """The run must not exist yet, and gets all items or none (imports): the first refused unit drops the request,
     unrecorded; `len(results)` is then its number among the units."""
     clock: int | None = None
+    durable: bool = True
+    """Whether its caller may only go on once it is on the disk."""
     opens: bool = False
     """The run must not be open yet: its opener writes initial values in their owners' names."""
     carried: list[Draft] = field(default_factory=list)

@@ -38,6 +38,7 @@ from refold_store.reads import Read, ReadRecord, RunInfo, State
 from refold_store.requests import Request, Unit, Written, awaited
 from refold_store.schema import Schema
 from refold_store.transaction import Transaction
+from refold_store.turning import Turning
 from refold_store.writing import DELETE, BasedOn, checked_op, event_draft, guess, request_of
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 SCOPES = {"run": 0, "tenant": 1, "global": 2}
 
 
-class Run:
+class Run(Turning):
     """One run of a store. Making it touches nothing; the first write opens the run."""
 
     def __init__(self, store: Store, name: str, tenant: str, scope: int = 0) -> None:
@@ -184,30 +185,35 @@ class Run:
 
     # --- reading -----------------------------------------------------------------------------
 
-    def read_state(self, key: str, *, reader: str) -> Read:
+    def read_state(self, key: str, *, reader: str, turn: int | None = None) -> Read:
         """The newest version of a key, on the record as `reader`'s. Raises UnknownKey."""
+        if turn is not None:
+            check_turn(turn)
         schema = self._fixed if self._fixed is not None else schema_in_force(self)
         declared = schema.key(key)
         if declared.scope != "run" and self.scope == 0:
-            return self._read_scoped(key, declared, reader)
+            return self._read_scoped(key, declared, reader, turn)
         found, head = look(self, key)
         if not head:
             return Read(self, key, declared, None, 0, False)
         self._seen = head
         return self._note(
             Read(self, key, declared, found, head, self.store._records),
-            Draft(READ, reader, None, key, 0 if found is None else found.version, head, trace=self.store._trace()),
+            Draft(
+                READ, reader, None, key, 0 if found is None else found.version, head, turn, trace=self.store._trace()
+            ),
             schema,
         )
 
-    async def aread_state(self, key: str, *, reader: str) -> Read:
+    async def aread_state(self, key: str, *, reader: str, turn: int | None = None) -> Read:
         """`read_state` for async callers: the lookup runs in a thread, the event loop never waits for the database."""
         import asyncio
 
-        return await asyncio.to_thread(self.read_state, key, reader=reader)
+        return await asyncio.to_thread(self.read_state, key, reader=reader, turn=turn)
 
-    def read_many(self, keys: Sequence[str], *, reader: str) -> dict[str, Read]:
+    def read_many(self, keys: Sequence[str], *, reader: str, turn: int | None = None) -> dict[str, Read]:
         """Several keys in one snapshot, recorded as one event that lists each (key, version)."""
+        check_turn(turn)
         schema = self.schema()
         declared = {key: schema.key(key) for key in keys}
         if any(one.scope != "run" for one in declared.values()) and self.scope == 0:
@@ -216,7 +222,7 @@ class Run:
         reads = {key: Read(self, key, declared[key], found.get(key), head, self.store._records) for key in declared}
         if head and reads:
             refs = jsontext.encode({"keys": [[key, read.version] for key, read in reads.items()]}).decode()
-            draft = Draft(READ, reader, None, None, None, head, refs=refs, trace=self.store._trace())
+            draft = Draft(READ, reader, None, None, None, head, turn, refs=refs, trace=self.store._trace())
             self._note(next(iter(reads.values())), draft, schema)
         return reads
 
@@ -351,7 +357,7 @@ class Run:
             self._committer.note(self._head, schema, draft)
         return read
 
-    def _read_scoped(self, key: str, declared: Key, reader: str) -> Read:
+    def _read_scoped(self, key: str, declared: Key, reader: str, turn: int | None) -> Read:
         """A key of a scope's run: served from there, recorded here."""
         home = self._home(declared)
         found, seen = look(home, key)
@@ -360,7 +366,7 @@ class Run:
         if not recorded:
             return read
         refs = jsontext.encode({"scope": declared.scope}).decode()
-        draft = Draft(READ, reader, None, key, read.version, seen, refs=refs, trace=self.store._trace())
+        draft = Draft(READ, reader, None, key, read.version, seen, turn, refs=refs, trace=self.store._trace())
         return self._note(read, draft, self.schema())
 
     def _home(self, declared: Key) -> Run:

@@ -121,6 +121,15 @@ SQL = Statements(
         f"SELECT {_EVENT} FROM events e WHERE e.kind = ?2 AND e.kind > 3 "
         "AND e.pos BETWEEN (?1 << 32) AND (?1 << 32 | 4294967295) ORDER BY e.pos"
     ),
+    last_of_kind=(
+        f"SELECT {_EVENT} FROM events e WHERE e.kind = ?2 AND e.kind > 3 "
+        "AND e.pos BETWEEN (?1 << 32 | ?3) + 1 AND (?1 << 32 | ?4) ORDER BY e.pos DESC LIMIT 1"
+    ),
+    last_of_turn=(
+        f"SELECT {_EVENT} FROM events e WHERE e.kind = ?2 AND e.kind > 3 AND e.turn = ?3 "
+        "AND e.pos BETWEEN (?1 << 32 | ?4) + 1 AND (?1 << 32 | ?5) ORDER BY e.pos DESC LIMIT 1"
+    ),
+    newest_turn="SELECT max(turn) FROM events WHERE pos BETWEEN (?1 << 32) AND (?1 << 32 | ?2)",
     request=(f"SELECT {_EVENT} FROM events e WHERE e.request_id = ?2 AND e.run = ?1"),
     runs=_RUN_LIST + "WHERE r.tenant = ?1 AND r.scope = 0 AND r.id > ?2 ORDER BY r.id LIMIT ?3",
     runs_all=_RUN_LIST + "WHERE r.id > ?1 ORDER BY r.id LIMIT ?2",

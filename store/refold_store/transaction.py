@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from refold_store.errors import Refused, TransactionInvalid
 from refold_store.names import check_turn
-from refold_store.requests import Op, Request, Written, awaited
+from refold_store.requests import Op, Request, Unit, Written, awaited
 from refold_store.writing import DELETE, BasedOn, checked_op, request_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Transaction:
         self._ops: dict[str, Op] = {}
         self._done = False
         self._refused: Refused | None = None
+        self._unless_live = False
         self.written: list[Written] = []
 
     def write_state(
@@ -91,7 +92,13 @@ class Transaction:
             ) from self._refused
         if not self._ops:
             return None
-        return request_of(self._run, self._schema, list(self._ops.values()), self._request_id, self._turn, whole=True)
+        ops = list(self._ops.values())
+        request = request_of(self._run, self._schema, ops, self._request_id, self._turn, whole=True)
+        if self._unless_live:
+            for unit in request.items:
+                assert isinstance(unit, Unit)
+                unit.unless_live = True
+        return request
 
     def __enter__(self) -> Transaction:
         return self

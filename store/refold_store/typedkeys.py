@@ -5,8 +5,8 @@ Rules
 - An update of an accumulating key has the element type: a list for `append`, a set for `union`, a part of the object
   for `merge` and `by_key` (each field by its own type), the number without its bounds for `add`. The bounds hold for
   the result.
-- A reducer of the user's takes what its second parameter is annotated with; without an annotation, a value of the
-  key's type where the update is one, else plain JSON.
+- A reducer of the user's takes what its second parameter is annotated with; without an annotation, or with `Any`, a
+  value of the key's type where the update is one, else plain JSON. A tuple is the list that is stored of it.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _sorted_check(codec: Codec) -> Check:
 
 def _custom_check(reducer: Reducer, codec: Codec, config: ConfigDict | None) -> Check:
     wanted = _second_parameter(reducer.function)
-    if wanted is not inspect.Parameter.empty:
+    if wanted not in (inspect.Parameter.empty, Any, object):
         schema = untyped_schema(wanted)
         return TypedCodec(wanted, config=config).check if schema is None else JsonCodec(schema).check
     plain = JsonCodec({}).check
@@ -242,7 +242,7 @@ def _custom_check(reducer: Reducer, codec: Codec, config: ConfigDict | None) -> 
         try:
             return codec.check(update)
         except InvalidValue:
-            return plain(update)
+            return plain(list(update) if isinstance(update, tuple) else update)
 
     return check
 

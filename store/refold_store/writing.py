@@ -31,9 +31,10 @@ from refold_store.requests import Op, Request, Unit, Written
 from refold_store.schema import Schema
 
 if TYPE_CHECKING:
+    from refold_store.drafting import DraftRead
     from refold_store.run import Run
 
-BasedOn = Iterable["Read | Written | str | tuple[str, int]"]
+BasedOn = Iterable["Read | Written | DraftRead | str | tuple[str, int]"]
 
 
 class _Delete:
@@ -55,6 +56,7 @@ def checked_op(
     based_on: BasedOn | None,
     *,
     initial: bool = False,
+    turn: int | None = None,
 ) -> Op:
     """One checked write. A refusal is recorded, then raised. `initial`: by the run's opener, in the owner's name."""
     store = run.store
@@ -72,7 +74,7 @@ def checked_op(
             raise InvalidValue(f"a version is a whole number from 0, not {expected!r}", path="expected_version")
     except Refused as error:
         error.key, error.writer = key, writer
-        refuse(run, schema, error, schema.key(key) if key in schema else None, value)
+        refuse(run, schema, error, schema.key(key) if key in schema else None, value, turn=turn)
     op = Op(key, declared, writer, prepared, basis, expected, pairs, {"initial": True} if initial else None)
     if pairs:
         op.elsewhere = _elsewhere(schema, declared, pairs)
@@ -100,14 +102,16 @@ def _elsewhere(schema: Schema, declared: Key, pairs: tuple[tuple[str, int], ...]
     return frozenset(key for key, _ in pairs if key in schema and schema.key(key).scope != declared.scope)
 
 
-def refuse(run: Run, schema: Schema, error: Refused, declared: Key | None, value: object) -> NoReturn:
+def refuse(
+    run: Run, schema: Schema, error: Refused, declared: Key | None, value: object, *, turn: int | None = None
+) -> NoReturn:
     """Record a refusal found before the log, then raise it."""
     update = None if value is DELETE else _update_text(declared, value)
     owner = None if declared is None else declared.owner
     draft = refusal(
         error, writer=error.writer or "", key=error.key or "", owner=owner, update=update, delete=value is DELETE
     )
-    draft.trace = run.store._trace()
+    draft.turn, draft.trace = turn, run.store._trace()
     run._committer.note(run._head, schema, draft, opener=error.writer)
     raise error
 
@@ -191,16 +195,16 @@ def _check_basis(basis: object) -> None:
         raise InvalidValue(f"the basis cannot be stored: {error.detail}", path="basis") from None
 
 
-def _pairs(based_on: BasedOn | Read | Written | str) -> tuple[tuple[str, int], ...]:
-    if isinstance(based_on, (Read, Written, str)):
-        based_on = (based_on,)
+def _pairs(based_on: BasedOn | Read | Written | DraftRead | str) -> tuple[tuple[str, int], ...]:
+    if isinstance(based_on, (Read, Written, str)) or not isinstance(based_on, Iterable):
+        return (_pair(based_on),)
     return tuple(_pair(one) for one in based_on)
 
 
-def _pair(one: Read | Written | str | tuple[str, int]) -> tuple[str, int]:
+def _pair(one: Read | Written | DraftRead | str | tuple[str, int]) -> tuple[str, int]:
     if isinstance(one, (Read, Written)):
         return one.key, one.version
-    found = _spelled(one) if isinstance(one, str) else one
+    found = _spelled(one) if isinstance(one, str) else getattr(one, "ground", one)  # only a DraftRead has one
     match found:
         case (str(key), int(version)) if not isinstance(version, bool):
             return check_name("key", key), version

@@ -1,5 +1,7 @@
 """The reads, writes and effects of a run, in the order of the log, as lineage needs them: one pass, no bodies.
 
+The result of a tool of the engine's own is no effect: what it read or wrote is on the record itself.
+
 Rules of this module
 - A stream over the light columns: memory does not grow with the run. A fork begins in its ancestors.
 - Names are text. A key of a scope is another key than one of the run with the same name: `address` tells them apart.
@@ -135,7 +137,7 @@ def passing(run: Run, *, after: int = 0, upto: int = MAX_SEQ) -> Iterator[Item]:
             yield new(
                 Item, (seq, kind, names[actor], names[key], "run", version or 0, 0, turn, txn, stated, None, 0, seq)
             )
-        else:
+        elif kind != TOOL_RETURNED or refs is None or '"call"' not in refs or '"request"' in refs:
             yield new(Item, (seq, kind, names[actor], "", "run", 0, 0, turn, txn, None, None, 0, seq))
     while waiting:
         yield waiting.pop()

@@ -208,7 +208,8 @@ def look_up(run: Run, holder: int, seqs: list[int]) -> Iterator[tuple[int, Detai
             told = refs_of(refs) if refs is not None and kind != READ else {}
             source = told.get("source")
             cause = source.get("cause") if isinstance(source, dict) else None
-            tool = _tool(body) if kind == TOOL_RETURNED else None
+            named = told.get("tool") if kind == TOOL_RETURNED else None
+            tool = named if isinstance(named, str) else _tool(body) if kind == TOOL_RETURNED else None
             basis = basis_of(body) if kind <= DELETED else None
             yield (
                 seq,

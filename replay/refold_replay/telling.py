@@ -134,22 +134,48 @@ def _handoff(event: Event) -> Words:
 
 def _routed(event: Event) -> Words:
     to = _text(event, "to", "target", "agent")
-    return Words(f"{_who(event)} routed to {to}" if to else f"{_who(event)} decided a route", _short(event.body))
+    why = _text(event, "condition", "router") or event.body
+    return Words(f"{_who(event)} routed to {to}" if to else f"{_who(event)} decided a route", _short(why))
 
 
 def _model(event: Event) -> Words:
-    return Words(f"the model answered {_who(event)}", _short(event.body))
+    answer = event.body.get("answer")
+    if not isinstance(answer, dict):
+        return Words(f"the model answered {_who(event)}", _short(event.body))
+    calls = answer.get("tool_calls")
+    names = [str(one.get("name")) for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
+    asked = f" and calls {', '.join(names)}" if names else ""
+    return Words(f"the model answered {_who(event)}{asked}", _short(answer.get("content") or None))
 
 
 def _tool(event: Event) -> Words:
     body = event.body
+    if (said := _said(event)) is not None:
+        verb = "failed" if event.refs.get("failed") else "answered"
+        return Words(f"{event.refs.get('tool') or 'a tool'} {verb} {_who(event)}", _short(said[1]))
     tool = _text(event, "tool", "name") or "a tool"
     failed = " and it failed" if body.get("ok") is False else ""
     given = {name: body[name] for name in ("args", "result") if name in body}
     return Words(f"{_who(event)} called {tool}{failed}", _short(given or body))
 
 
+def _said(event: Event) -> tuple[str, str] | None:
+    """(role, content) of a message the engine recorded."""
+    message = event.body.get("message")
+    if not isinstance(message, dict):
+        return None
+    role, content = message.get("role"), message.get("content")
+    return (role, content) if isinstance(role, str) and isinstance(content, str) else None
+
+
 def _message(event: Event) -> Words:
+    said = _said(event)
+    if said is not None:
+        role, content = said
+        if role == "system":
+            return Words(f"the prompt of {_who(event)}", _short(content))
+        verb = "was given a task" if event.turn is not None else "said"
+        return Words(f"{_who(event)} {verb}", _short(content))
     return Words(f"{_who(event)} said", _short(_text(event, "text", "content") or event.body))
 
 
@@ -158,8 +184,57 @@ def _failure(event: Event) -> Words:
     return Words(f"{_who(event)} failed: {what}", _short(_text(event, "text", "message")))
 
 
-def _turn(what: str) -> Callable[[Event], Words]:
-    return lambda event: Words(f"{_who(event)} {what} {'a turn' if event.turn is None else f'turn {event.turn}'}")
+def _turn(event: Event) -> str:
+    return "a turn" if event.turn is None else f"turn {event.turn}"
+
+
+def _began(event: Event) -> Words:
+    refs = event.refs
+    attempt, parent = refs.get("attempt"), refs.get("parent")
+    again = f", attempt {attempt}" if type(attempt) is int and attempt > 1 else ""
+    inside = f", a part of turn {parent}" if type(parent) is int else ""
+    told = {name: value for name, value in event.body.items() if name not in ("by", "config", "task", "spawned")}
+    return Words(f"{_who(event)} began {_turn(event)}{again}{inside}", _short(told))
+
+
+def _committed(event: Event) -> Words:
+    writes = event.body.get("writes")
+    count = f" ({writes} {'write' if writes == 1 else 'writes'})" if type(writes) is int else ""
+    more = {name: value for name, value in event.body.items() if name not in ("writes", "outcome", "messages")}
+    return Words(f"{_who(event)} committed {_turn(event)}{count}", _short(more))
+
+
+def _rolled_back(event: Event) -> Words:
+    reason, attempt = event.body.get("reason"), event.refs.get("attempt")
+    if reason == "abandoned":
+        return Words(f"attempt {attempt} of {_turn(event)} was abandoned; {_who(event)} took it over")
+    known = reason if reason in ("error", "conflict", "cancelled") else None
+    again = ", to try again" if event.refs.get("again") else ""
+    detail = _text(event, "message") if known else _text(event, "reason")
+    return Words(f"{_who(event)} rolled back {_turn(event)}{f' ({known})' if known else ''}{again}", _short(detail))
+
+
+def _named(event: Event) -> str:
+    """The ids of what is asked or answered."""
+    listed = event.refs.get("interrupts")
+    ids = [one[0] if isinstance(one, list) and one else one for one in listed] if isinstance(listed, list) else []
+    return ", ".join(repr(one) for one in ids if isinstance(one, str)) or "something"
+
+
+def _interrupted(event: Event) -> Words:
+    return Words(
+        f"{_who(event)} committed {_turn(event)} and asks {_named(event)}", _short(event.body.get("interrupts"))
+    )
+
+
+def _resumed(event: Event) -> Words:
+    verb = "dismissed" if event.body.get("dismissed") else "answered"
+    return Words(f"{_who(event)} {verb} {_named(event)}", _short(event.body.get("answers")))
+
+
+def _called(event: Event) -> Words:
+    tool = _text(event, "tool", "name") or event.refs.get("tool") or "a tool"
+    return Words(f"{_who(event)} calls {tool}", _short(event.body.get("args", event.body)))
 
 
 def _note(event: Event) -> Words:
@@ -175,12 +250,15 @@ WORDS: Final[dict[str, Callable[[Event], Words]]] = {
     "run.forked": _forked,
     "run.archived": _archived,
     "schema.declared": _declared,
-    "turn.started": _turn("began"),
-    "turn.committed": _turn("committed"),
-    "turn.rolled_back": _turn("rolled back"),
+    "turn.started": _began,
+    "turn.committed": _committed,
+    "turn.rolled_back": _rolled_back,
+    "turn.interrupted": _interrupted,
+    "turn.resumed": _resumed,
     "handoff.made": _handoff,
     "route.decided": _routed,
     "model.answered": _model,
+    "tool.called": _called,
     "tool.returned": _tool,
     "message.added": _message,
     "failure.raised": _failure,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from refold_replay.branched import came_from, went_to
 from refold_replay.descent import Child, ancestors, archived_runs, children_of, copied_forks
 from refold_replay.grounding import Backwards, Memory
 from refold_replay.lineage import Address, Versions, home_of, home_versions, passing
@@ -116,6 +117,8 @@ def impact(run: Run, key: str, version: int, *, limit: int | None = NODES_MAX) -
     answer.runs = [names[number] for number in reaching]
     answer.forks = forks
     answer.notes = _impact_notes(run, key, scope, holder, names)
+    if scope == "run":
+        answer.notes += went_to(run, key, version)
     return answer
 
 
@@ -179,6 +182,7 @@ def why(run: Run, key: str, version: int | None = None, *, limit: int | None = N
     if refs_of(found.refs).get("initial") is True:
         by = run._backend.text_of(found.actor)
         _nobody(answer, run, f"nobody wrote {key!r}: version {version} is an initial value, set by {by!r}")
+    answer.notes += came_from(refs_of(found.refs), key)
     return answer
 
 

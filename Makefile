@@ -1,6 +1,6 @@
 # Every target sets itself up: python3 (3.11 or newer) and make are all a fresh machine needs. uv is used when there.
 #
-#   make demo [BACKEND=postgres]   the claims case; PostgreSQL is started for it in a temporary folder
+#   make demo [BACKEND=postgres]   the claims case, then agents at work; PostgreSQL is started in a temporary folder
 #   make test [ARGS=...]           all tests but the soak, on SQLite and PostgreSQL
 #   make check                     ruff, mypy, import layers, links of the documents, docs/cli.md against the commands
 #   make bench [PEERS=1] [ARGS=..] ratios to the bare drivers; PEERS=1 installs and measures other libraries, too
@@ -16,6 +16,11 @@ BACKEND ?= sqlite
 PEERS ?=
 
 BIN := .venv/bin
+AGENTS_FILE := examples/claims/team.yaml
+AGENTS_RUN := clm-77501
+AGENTS_STORE := --store sqlite:///refold-agents.db
+AGENTS_OPTIONS := --model scripted:examples/claims/script.yaml $(AGENTS_STORE)
+AGENTS := $(AGENTS_FILE) --run $(AGENTS_RUN) $(AGENTS_OPTIONS)
 READY := .venv/.ready
 BENCH_READY := .venv/.ready-bench
 LOCK := uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -38,6 +43,10 @@ demo: $(READY)
 else
 demo: $(READY)
 	env -u REFOLD_STORE $(BIN)/refold demo
+	@echo; echo "The same kind of case with agents, on a scripted model:"
+	$(BIN)/refold engine run $(AGENTS) --message-id demo --message "I had an accident in Quebec: about 18,000."
+	$(BIN)/refold engine resume $(AGENTS_RUN) --config $(AGENTS_FILE) $(AGENTS_OPTIONS) --yes
+	$(BIN)/refold why $(AGENTS_RUN) settlement $(AGENTS_STORE)
 endif
 
 # One PostgreSQL server a worker; more than four workers gain nothing.
@@ -79,5 +88,5 @@ lock:
 	$(LOCK) --extra dev --extra bench --constraint constraints.txt --output-file constraints-bench.txt
 
 clean:
-	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache refold-demo.db*
+	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache refold-demo.db* refold-agents.db*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

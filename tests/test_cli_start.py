@@ -157,7 +157,10 @@ def test_every_command_exists_and_is_described() -> None:
             assert command.name == name
             assert command.help
             options = {option for param in command.params for option in param.opts}
-            assert name in ("completion", "keygen", "schema") or {"--store", "--tenant", "--json"} <= options
+            assert (
+                name in ("completion", "engine", "keygen", "replay", "schema")
+                or {"--store", "--tenant", "--json"} <= options
+            )
     assert sum(map(len, SECTIONS.values())) == len(COMMANDS)
 
 

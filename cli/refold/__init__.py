@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         scope,
         sensitive,
     )
+    from refold_store.drafting import DraftRead
     from refold_store.erasing import erase
     from refold_store.errors import (
         BasisRequired,
@@ -79,6 +80,20 @@ if TYPE_CHECKING:
     from refold_store.schema import Schema
     from refold_store.store import Store, open_store
     from refold_store.telemetry import Telemetry
+    from refold_store.turn_errors import (
+        DeltaOutdated,
+        InterruptInvalid,
+        InterruptsOpen,
+        PatchInvalid,
+        RolledBack,
+        StateLocked,
+        TurnEnded,
+        TurnFenced,
+        TurnInvalid,
+        TurnUnknown,
+    )
+    from refold_store.turns import Turn
+    from refold_store.watching import Change, Watch
 
 _WHERE = {
     "refold_replay.anchoring": "anchor",
@@ -97,11 +112,16 @@ _WHERE = {
     "refold_store.conditions": "compile_condition",
     "refold_store.declare": "Owner StateSchema basis_required compile_schema family max_bytes readers scope sensitive",
     "refold_store.errors": (
-        "BasisRequired BundleInvalid ConditionError ConditionFailed ConfigError Conflict Damaged "
-        "InvalidValue InvariantBroken NameInvalid NoSuchMoment NoSuchRun NoSuchVersion NotExact NotOwner "
-        "ReadOnlyStore ReducerError RefoldError Refused RequestReused RunArchived SchemaChanged StoreClosed "
-        "StoreNewer StoreOlder StoreUnavailable TooLarge TransactionInvalid UnknownKey ValueErased"
+        "BasisRequired BundleInvalid ConditionError ConditionFailed ConfigError Conflict Damaged InvalidValue "
+        "InvariantBroken NameInvalid NoSuchMoment NoSuchRun NoSuchVersion NotExact NotOwner ReadOnlyStore "
+        "ReducerError RefoldError Refused RequestReused RunArchived SchemaChanged StoreClosed StoreNewer StoreOlder "
+        "StoreUnavailable TooLarge TransactionInvalid UnknownKey ValueErased"
     ),
+    "refold_store.turn_errors": (
+        "DeltaOutdated InterruptInvalid InterruptsOpen PatchInvalid RolledBack StateLocked TurnEnded TurnFenced "
+        "TurnInvalid TurnUnknown"
+    ),
+    "refold_store.drafting": "DraftRead",
     "refold_store.erasing": "erase",
     "refold_store.events": "Event",
     "refold_store.fold": "ABSENT",
@@ -115,6 +135,8 @@ _WHERE = {
     "refold_store.schema": "Schema",
     "refold_store.store": "Store open_store",
     "refold_store.telemetry": "Telemetry",
+    "refold_store.turns": "Turn",
+    "refold_store.watching": "Change Watch",
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
 
@@ -122,12 +144,17 @@ __all__ = [  # noqa: RUF022  # sorted as text, which a test asserts
     "ABSENT",
     "BasisRequired",
     "BundleInvalid",
+    "Change",
     "ConditionError",
     "ConditionFailed",
     "ConfigError",
     "Conflict",
     "Damaged",
+    "DeltaOutdated",
+    "DraftRead",
     "Event",
+    "InterruptInvalid",
+    "InterruptsOpen",
     "InvalidValue",
     "InvariantBroken",
     "KEEP",
@@ -139,6 +166,7 @@ __all__ = [  # noqa: RUF022  # sorted as text, which a test asserts
     "NotExact",
     "NotOwner",
     "Owner",
+    "PatchInvalid",
     "Read",
     "ReadOnlyStore",
     "ReadRecord",
@@ -146,6 +174,7 @@ __all__ = [  # noqa: RUF022  # sorted as text, which a test asserts
     "RefoldError",
     "Refused",
     "RequestReused",
+    "RolledBack",
     "Run",
     "RunArchived",
     "RunInfo",
@@ -153,6 +182,7 @@ __all__ = [  # noqa: RUF022  # sorted as text, which a test asserts
     "Schema",
     "SchemaChanged",
     "State",
+    "StateLocked",
     "StateSchema",
     "Store",
     "StoreClosed",
@@ -162,8 +192,14 @@ __all__ = [  # noqa: RUF022  # sorted as text, which a test asserts
     "Telemetry",
     "TooLarge",
     "TransactionInvalid",
+    "Turn",
+    "TurnEnded",
+    "TurnFenced",
+    "TurnInvalid",
+    "TurnUnknown",
     "UnknownKey",
     "ValueErased",
+    "Watch",
     "WhatIf",
     "Written",
     "add",

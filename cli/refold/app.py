@@ -58,12 +58,16 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "lint": Entry("lint", "Shared state that smells: one reader, no reader, decisions on old versions."),
     },
     "Try": {
+        "replay": Entry("replay", "Run agents' work again from the record, and compare."),
         "whatif": Entry("whatif", "Replay a run with a change, without a model: what would differ."),
         "fork": Entry("fork", "A new run that goes on from a moment of another."),
     },
     "Write": {
         "write": Entry("write", "Write a key."),
         "delete": Entry("write", "Delete a key: a new version without a value."),
+    },
+    "Run agents": {
+        "engine": Entry("engine", "Let agents work on a run; check their configuration, draw their routes."),
     },
     "Bring in": {
         "import": Entry("imports", "Import recorded runs from event files."),

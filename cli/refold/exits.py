@@ -40,8 +40,8 @@ HELP: tuple[tuple[int, str], ...] = (
     (DONE, "done; a key that is absent is an answer, too"),
     (
         FOUND,
-        "a check found something: verify, check, doctor, lint, import with errors, schema check; or rows are damaged; "
-        "or the answer is no: find, readers --reader",
+        "a check found something: verify, check, doctor, lint, import with errors, schema check, engine check, "
+        "a replay that differs; agents reached a limit; rows are damaged; or the answer is no: find, readers --reader",
     ),
     (USAGE, "the command line, a name, a condition, a schema or a file is wrong"),
     (MISSING, "no such run, key, version or moment"),

@@ -27,6 +27,8 @@ MODULES = (
     "appends",
     "verify",
     "audit",
+    "engine",
+    "engineparts",
 )
 
 

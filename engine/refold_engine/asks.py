@@ -41,23 +41,39 @@ class Settings:
     digest: str
     """Of `stored`."""
     tail: bytes
-    """The canonical JSON of a request behind its messages."""
+    """The end of what the digest of a request is made of: all but its messages."""
 
 
 def settings_of(agent: AgentConfig, specs: tuple[ToolSpec, ...], request: ModelRequest) -> Settings:
     """The settings of a request of this agent; its messages do not matter."""
     given = request.to_json()
     del given["messages"]
-    tail = b"]," + jsontext.encode(given)[1:]
+    tail = b"," + jsontext.encode(given) + b"]"
     del given["model"]
     stored = {"message": Message("system", agent.prompt).to_json(), "settings": given}
     return Settings(agent, specs, stored, digest_of(stored), tail)
 
 
-def request_digest(system: Message, said: Sequence[Said], settings: Settings) -> str:
-    """What `digest_of` says of the whole request, put together from the texts of its parts."""
-    texts = [jsontext.encode(system.to_json()), *[one.text for one in said]]
-    return sha256(b'{"messages":[' + b",".join(texts) + settings.tail).hexdigest()
+class Talk:
+    """The messages of a request behind its first, with their running digest; it only grows."""
+
+    def __init__(self, begun: tuple[Any, list[Message]] | None = None) -> None:
+        self._sum: Any
+        self.messages: list[Message]
+        self._sum, self.messages = begun or (sha256(), [])
+
+    def hear(self, said: Sequence[Said]) -> None:
+        """Go on with what has been said since."""
+        for one in said[len(self.messages) :]:
+            self._sum.update(one.text + b"\n")
+            self.messages.append(one.message)
+
+    def digest(self, system: Message, settings: Settings) -> str:
+        """What `digest_of` says of the whole request."""
+        found = self._sum.copy()
+        found.update(b"[" + jsontext.encode([system.to_json()]) + settings.tail)
+        digest: str = found.hexdigest()
+        return digest
 
 
 class Asker:
@@ -77,6 +93,7 @@ class Asker:
         self._before = before
         """How many messages the conversation had before this turn."""
         self._engine = engine
+        self._talk = Talk(progress.talk() if turn.parent is None else None)
         self._turn = turn
         self._state = state or TurnState(turn)
         self._agent = agent
@@ -89,9 +106,11 @@ class Asker:
         """The answer to the conversation so far, and where it stands on the record. Raises ModelsExhausted."""
         config = self._engine.config
         system = system_message(self._agent.prompt, self.block())
+        talk = self._talk
+        talk.hear(said)
         request = ModelRequest(
             model=self._agent.model or config.model.primary,
-            messages=(system, *[one.message for one in said]),
+            messages=(system, *talk.messages),
             tools=offer.specs,
             temperature=config.model.temperature,
             response_schema=None if self._agent.response is None else self._agent.response.schema,
@@ -99,7 +118,7 @@ class Asker:
         )
         settings = self._settings(request)
         refs = {"system": self._prompt_seq(settings), "seen": self._seen_seq, **self.asked(said)}
-        seq, answer = self.answer(request, refs, request_digest(system, said, settings))
+        seq, answer = self.answer(request, refs, talk.digest(system, settings))
         self._engine.tell("said", {"agent": self._agent.name, "text": answer.content})
         return Said(seq, Message("assistant", answer.content, answer.tool_calls))
 

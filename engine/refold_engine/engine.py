@@ -240,8 +240,10 @@ class Engine:
         found = self._known.get(at)
         if found is None:
             found = self._known[at] = Progress(self.config.default_agent)
-        for event in run.events(after=found.seq):
-            found.feed(event)
+        head = run.head_seq()
+        if head > found.seq:
+            for event in run.events(after=found.seq, until=head):
+                found.feed(event)
         found.settle()
         return found
 

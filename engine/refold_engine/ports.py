@@ -174,5 +174,16 @@ class Random(Protocol):
 
 
 def digest_of(found: Json) -> str:
-    """What identifies a request by content: SHA-256 of its canonical JSON, 64 hex digits."""
-    return sha256(jsontext.encode(found)).hexdigest()
+    """What identifies a request by content: SHA-256 of its canonical JSON, 64 hex digits.
+
+    Of a model's request (it has `messages`) the messages behind the first come first, one a line, then the first with
+    the rest: so the digest of a conversation goes on where the last one ended, however long it is.
+    """
+    if not (isinstance(found, dict) and isinstance(found.get("messages"), list)):
+        return sha256(jsontext.encode(found)).hexdigest()
+    talk = sha256()
+    for one in found["messages"][1:]:
+        talk.update(jsontext.encode(one) + b"\n")
+    rest = {name: value for name, value in found.items() if name != "messages"}
+    talk.update(jsontext.encode([found["messages"][:1], rest]))
+    return talk.hexdigest()

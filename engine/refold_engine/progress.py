@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from refold_engine.conversation import Said, message_of, seqs_of
@@ -92,6 +93,16 @@ class Progress:
     live: Live = field(default_factory=lambda: Live())
     """What the turn under way adds to these counts."""
     _held: dict[int, Message] = field(default_factory=dict)
+
+    _talk: Any = field(default_factory=sha256)
+    _messages: list[Message] = field(default_factory=list)
+
+    def talk(self) -> tuple[Any, list[Message]]:
+        """(the running SHA-256 of the conversation, its messages): copies, to go on from."""
+        for one in self.said[len(self._messages) :]:
+            self._talk.update(one.text + b"\n")
+            self._messages.append(one.message)
+        return self._talk.copy(), self._messages.copy()
 
     def settle(self) -> None:
         """The turn under way is over: its events count from now on."""

@@ -12,14 +12,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from refold_engine.errors import ToolFailed
 from refold_engine.ports import Json, ToolCall, ToolSpec
+from refold_store import jsontext
 from refold_store.codecs import JsonCodec
 from refold_store.errors import InvalidValue
 
 MAX_FANOUT = 50
 """Most instructions in one `delegate_to_many`, where the configuration does not say."""
+
+CODECS_MAX = 256
+"""Compiled schemas of tools that are kept."""
 
 MAX_TEXT_CHARS = 20_000
 """Longest instruction or reason, in characters: what is longer belongs into the state."""
@@ -293,8 +298,14 @@ def _handed(tool: str, given: Mapping[str, Json], targets: Sequence[Target]) -> 
     return _valid(tool, given["payload"], target.payload, f"the payload for {target.agent!r}")
 
 
+@lru_cache(maxsize=CODECS_MAX)
+def _codec(schema: bytes) -> JsonCodec:
+    """The validator of a schema, given as its canonical text: the same tools are called again and again."""
+    return JsonCodec(jsontext.decode(schema))
+
+
 def _valid(tool: str, value: Json, schema: Mapping[str, Json], what: str) -> Json:
     try:
-        return JsonCodec(schema).check(value)[0]
+        return _codec(jsontext.encode(dict(schema))).check(value)[0]
     except InvalidValue as error:
         raise ToolFailed(f"{tool}: {what} do not fit: {error}", tool=tool) from error

@@ -77,6 +77,8 @@ class Committer:
         self._pending: dict[int, Pending] = {}
         self._count = 0
         self._deadline: float | None = None
+        self._wakes_at: float | None = None
+        """When the background thread looks again by itself; None: only when it is told to."""
         self._flush_waits = False
         self._held = False
         self._thread: threading.Thread | None = None
@@ -152,7 +154,8 @@ class Committer:
             if self._deadline is None:
                 self._deadline = time.monotonic() + FLUSH_S
                 self._start()
-                self._cond.notify()
+                if self._wakes_at is None or self._wakes_at > self._deadline:
+                    self._cond.notify()
 
     def _note_refusal(self, head: RunHead, schema: Schema, draft: Draft) -> None:
         """A refusal found during a commit; PENDING_MAX is left to the next reader."""
@@ -255,7 +258,9 @@ class Committer:
                 left = None if self._deadline is None else self._deadline - time.monotonic()
                 if left is not None and left <= 0:
                     break
+                self._wakes_at = self._deadline  # a later deadline needs no call: it looks again before that
                 self._cond.wait(left)
+            self._wakes_at = None
             return not self._closed
 
     def _drain(self) -> None:

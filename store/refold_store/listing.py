@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from refold_store.backend import RunRow
 from refold_store.erased import check_archived
 from refold_store.errors import Damaged, NoSuchRun
-from refold_store.events import PRUNED, Event, Row
+from refold_store.events import PRUNED, Event, Row, new_row
 from refold_store.reads import ReadRecord, RunInfo, as_time
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 NO_ID = -1
 """Stands for a key whose name is not interned: a read of many keys may list it all the same."""
+EVENTS_BATCH = 500
+"""Events fetched at once; a stretch that is known to be no longer, by one query."""
 NEAR_MAX = 500
 """Run names compared for "did you mean"."""
 SCOPE_NAMES = ("run", "tenant", "global")
@@ -29,6 +31,27 @@ SCOPE_NAMES = ("run", "tenant", "global")
 def event_of(run: Run, row: Row) -> Event:
     """A stored row as an event of its run."""
     return Event(run.tenant, run.name, row, run._backend.text_of)
+
+
+def stream_events(run: Run, wanted: set[int] | None, after: int, until: int, limit: int) -> Iterator[Event]:
+    """The events of these kinds (None: all) after a seq up to another, at most `limit`, in seq order."""
+    run._flush()
+    run_id = run._run_id()
+    if run_id is None:
+        return
+    backend, name = run._backend, run._backend.text_of
+    rows: Iterable[Any]
+    if until - after <= EVENTS_BATCH:
+        rows = backend.spanning(backend.sql.events, run_id, (after,), until, after=after)
+    else:
+        rows = backend.streaming(backend.sql.events, run_id, (after,), until, EVENTS_BATCH, after=after)
+    for raw in rows:
+        row = new_row(Row, raw)
+        if wanted is None or row.kind in wanted:
+            if limit <= 0:
+                return
+            limit -= 1
+            yield Event(run.tenant, run.name, row, name)
 
 
 def follow(run: Run, after: int, poll_s: float) -> Iterator[Event]:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from refold_store import jsontext
 from refold_store.backend import MAX_SEQ, Found
 from refold_store.errors import ConfigError, TransactionInvalid
-from refold_store.events import KIND_ID, READ, Draft, Event, Row, new_row
+from refold_store.events import KIND_ID, READ, Draft, Event
 from refold_store.keys import Key
-from refold_store.listing import follow, readers_of, run_info
+from refold_store.listing import follow, readers_of, run_info, stream_events
 from refold_store.looking import (
     fold_state,
     history_rows,
@@ -271,20 +271,8 @@ class Run(Turning):
         self, kinds: Iterable[str] | None = None, *, after: int = 0, until: int = MAX_SEQ, limit: int | None = None
     ) -> Iterator[Event]:
         """The log from `after` (exclusive) to `until` (inclusive), streamed in seq order."""
-        self._flush()
         wanted = None if kinds is None else {_kind_id(kind) for kind in kinds}
-        run_id = self._run_id()
-        if run_id is None:
-            return
-        left = MAX_SEQ if limit is None else limit
-        name = self._backend.text_of
-        for raw in self._backend.streaming(self._backend.sql.events, run_id, (after,), until, 500, after=after):
-            row = new_row(Row, raw)
-            if wanted is None or row.kind in wanted:
-                if left <= 0:
-                    return
-                left -= 1
-                yield Event(self.tenant, self.name, row, name)
+        return stream_events(self, wanted, after, until, MAX_SEQ if limit is None else limit)
 
     def follow(self, *, after: int | None = None, poll_s: float = 0.25) -> Iterator[Event]:
         """The log as it grows, from `after` (default: from now on). It polls by seq, so it cannot skip an event."""
